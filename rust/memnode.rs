@@ -9,7 +9,7 @@
 //! `server`: asks of peers. `broker`: regions that are allocated for peers. `copy`: copies that
 //! this host makes as their source. `node`: the memory that is served. `region`, `rw`: regions as
 //! files. `queue`, `operation`: queued operations of programs. `asynchronous`: calls of `io_uring`
-//! and libaio. `admin`: calls on `/dev/zrs`.
+//! and libaio. `admin`: calls on `/dev/zrs`. `counts`: counters.
 //!
 //! Nothing is shared with sockets and their links but the devices, the checks of a peer and of
 //! its key, and the module's counters.
@@ -22,6 +22,7 @@ mod broker;
 mod cm;
 pub(crate) mod context;
 mod copy;
+mod counts;
 mod grants;
 mod host;
 mod link;

@@ -8,10 +8,10 @@ pub use crate::bindings::{
     zrs_desc, zrs_dgram_info, zrs_info, zrs_ioc_cache, zrs_ioc_dgram, zrs_ioc_fallback,
     zrs_ioc_keys, zrs_ioc_link, zrs_ioc_mem_alloc, zrs_ioc_mem_broker, zrs_ioc_mem_drain,
     zrs_ioc_mem_free, zrs_ioc_mem_nodes, zrs_ioc_mem_open, zrs_ioc_mem_queue, zrs_ioc_mem_region,
-    zrs_ioc_mem_serve, zrs_ioc_peers, zrs_ioc_pool, zrs_ioc_recv_map, zrs_ioc_ring_wait,
-    zrs_ioc_rules, zrs_ioc_sock, zrs_ioc_socket, zrs_ioc_stats, zrs_ioc_table, zrs_ioc_version,
-    zrs_key, zrs_mem_cqe, zrs_mem_key, zrs_mem_node, zrs_mem_sqe, zrs_mem_storage, zrs_peer,
-    zrs_queue_submit, zrs_region_info, zrs_region_key, zrs_ring, zrs_rule, zrs_rx_ring,
+    zrs_ioc_mem_serve, zrs_ioc_mem_stats, zrs_ioc_peers, zrs_ioc_pool, zrs_ioc_recv_map,
+    zrs_ioc_ring_wait, zrs_ioc_rules, zrs_ioc_sock, zrs_ioc_socket, zrs_ioc_stats, zrs_ioc_table,
+    zrs_ioc_version, zrs_key, zrs_mem_cqe, zrs_mem_key, zrs_mem_node, zrs_mem_sqe, zrs_mem_storage,
+    zrs_peer, zrs_queue_submit, zrs_region_info, zrs_region_key, zrs_ring, zrs_rule, zrs_rx_ring,
 };
 use kernel::{
     ioctl::{_IO, _IOW, _IOWR},
@@ -50,6 +50,7 @@ plain!(
     zrs_ioc_mem_queue,
     zrs_ioc_mem_region,
     zrs_ioc_mem_serve,
+    zrs_ioc_mem_stats,
     zrs_ioc_peers,
     zrs_ioc_pool,
     zrs_ioc_recv_map,
@@ -186,7 +187,7 @@ pub const SOCK_STREAM: u32 = bindings::sock_type_SOCK_STREAM;
 pub const SOCK_DGRAM: u32 = bindings::sock_type_SOCK_DGRAM;
 
 /// Feature bits.
-pub const ZRS_FEATURES: u64 = (1 << 18) - 1;
+pub const ZRS_FEATURES: u64 = (1 << 19) - 1;
 
 const MAGIC: u32 = bindings::ZRS_IOC_MAGIC;
 
@@ -234,6 +235,8 @@ pub const ZRS_IOC_MEM_QUEUE: u32 = _IOW::<zrs_ioc_mem_queue>(MAGIC, 0x14);
 pub const ZRS_IOC_MEM_REGION: u32 = _IOWR::<zrs_ioc_mem_region>(MAGIC, 0x15);
 /// See the header.
 pub const ZRS_IOC_MEM_FREE: u32 = _IOW::<zrs_ioc_mem_free>(MAGIC, 0x16);
+/// See the header.
+pub const ZRS_IOC_MEM_STATS: u32 = _IOWR::<zrs_ioc_mem_stats>(MAGIC, 0x19);
 /// See the header.
 pub const ZRS_REGION_INFO: u32 = _IOWR::<zrs_region_info>(MAGIC, 0x50);
 /// See the header.

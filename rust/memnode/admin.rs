@@ -19,6 +19,7 @@ use super::node::{Offer, Served};
 use super::queue::QueueFile;
 use super::region::RegionFile;
 use super::rw::{ask, ask_ok, wait_for};
+use super::side::Life;
 use crate::kern::anonfile::{self, AnonFile, POLLPRI};
 use crate::kern::folios::MemfdPages;
 use crate::kern::net::Net;
@@ -55,6 +56,7 @@ pub(crate) fn ioctl(memory: &Arc<Memory>, cmd: u32, arg: usize) -> Result<isize>
         ZRS_IOC_MEM_QUEUE => queue(memory, arg),
         ZRS_IOC_MEM_REGION => answer(arg, |r| region(memory, r)),
         ZRS_IOC_MEM_FREE => free(memory, arg),
+        ZRS_IOC_MEM_STATS => answer(arg, |s| stats(memory, s)),
         _ => Err(ENOTTY),
     }
 }
@@ -515,5 +517,39 @@ fn region(memory: &Arc<Memory>, r: &mut zrs_ioc_mem_region) -> Result {
         node_free: free,
         ..Default::default()
     };
+    Ok(())
+}
+
+/// What is there now, and the counters.
+fn stats(memory: &Memory, s: &mut zrs_ioc_mem_stats) -> Result {
+    zero(&s.reserved)?;
+    let net = Net::current();
+    *s = zrs_ioc_mem_stats::default();
+    if let Some(host) = memory.host_if_any(&net) {
+        let st = host.state.lock();
+        for served in st.served.iter().flatten() {
+            let (bytes, free) = served.bytes();
+            s.regions += served.node.regions() as u64;
+            s.region_bytes += bytes - free;
+        }
+        for side in st.sides.iter().flatten().filter(|s| s.life == Life::Up) {
+            s.links += 1;
+            s.grants_given += side.grants.len() as u64;
+            s.grants_had += side.cache.len() as u64;
+        }
+    }
+    if let Some(counts) = memory.counts_if_any(&net) {
+        s.asked = counts.asked.get();
+        s.answered = counts.answered.get();
+        s.refused = counts.refused.get();
+        s.wrote_bytes = counts.wrote_bytes.get();
+        s.read_bytes = counts.read_bytes.get();
+        s.put_bytes = counts.put_bytes.get();
+        s.got_bytes = counts.got_bytes.get();
+        s.copied_out_bytes = counts.copied_out_bytes.get();
+        s.copied_within_bytes = counts.copied_within_bytes.get();
+        s.late_revokes = counts.late_revokes.get();
+        s.silent_links = counts.silent_links.get();
+    }
     Ok(())
 }

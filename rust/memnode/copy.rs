@@ -11,7 +11,7 @@ use super::grants::{Granted, Pending};
 use super::host::{now_ms, Call, Host, Kind, State};
 use super::node::of_hold;
 use super::server::{copy_pieces, Reply};
-use super::side::{Life, Moved};
+use super::side::Moved;
 use crate::ib::dma::{Direction, DmaRuns};
 use crate::ib::memory::NodeRuns;
 use crate::proto::addr::Ip;
@@ -393,6 +393,10 @@ impl State {
 
     fn finish(&mut self, job: u32, request: CopyRequest, status: Status, done: u64) {
         let serial = request.token;
+        match request.target {
+            Target::Local(_) => self.counts.copied_within_bytes.add(done),
+            Target::Peer(_) => self.counts.copied_out_bytes.add(done),
+        }
         self.end_holds(request);
         let info = self.jobs.get_mut(job as usize).and_then(Option::take);
         let info = info.filter(|i| i.serial == serial);
@@ -427,11 +431,7 @@ impl State {
                 .is_some_and(|s| s.end == End::Requester && s.peer == peer as usize)
         };
         match self.sides.iter().position(ours) {
-            Some(slot) => {
-                if self.side(slot).is_some_and(|s| s.life != Life::Down) {
-                    self.fail(slot, Status::Lost);
-                }
-            }
+            Some(slot) => self.silent(slot),
             None => self.copies.target_lost(peer),
         }
     }

@@ -24,6 +24,7 @@ use super::broker::HostBroker;
 use super::cm::Listening;
 use super::context::{Alive, Memory};
 use super::copy::{JobInfo, JOBS};
+use super::counts::Counts;
 use super::grants::Granted;
 use super::node::{slots, Nodes, Served};
 use super::queue::{OpQueue, Shared};
@@ -162,6 +163,7 @@ pub(super) enum Route {
 
 /// The state that a host's lock guards.
 pub(super) struct State {
+    pub(super) counts: Arc<Counts>,
     pub(super) served: Nodes,
     pub(super) listening: Option<Listening>,
     pub(super) sides: KVec<Option<KBox<Side>>>,
@@ -192,6 +194,7 @@ pub(super) struct State {
 pub(super) struct Host {
     pub(super) memory: Arc<Memory>,
     pub(super) net: Net,
+    pub(super) counts: Arc<Counts>,
     /// Counts what may end a wait for room.
     pub(super) turns: Atomic<u32>,
     /// Links that were given a completion vector.
@@ -229,7 +232,7 @@ fn filled<T: Default>(count: usize) -> Result<KVec<T>> {
 
 impl Host {
     /// A host that serves nothing. Sleeps. ENOMEM.
-    pub(super) fn new(memory: &Arc<Memory>, net: &Net) -> Result<Arc<Self>> {
+    pub(super) fn new(memory: &Arc<Memory>, net: &Net, counts: Arc<Counts>) -> Result<Arc<Self>> {
         let limits = Limits {
             chunk: CHUNK,
             part: PART_MAX,
@@ -238,6 +241,7 @@ impl Host {
         };
         let copies = Copies::new(limits, slots(JOBS)?, filled(PEERS)?, filled(LINKS + 1)?);
         let state = State {
+            counts: counts.clone(),
             served: Default::default(),
             listening: None,
             sides: filled(LINKS)?,
@@ -259,6 +263,7 @@ impl Host {
             try_pin_init!(Self {
                 memory: memory.clone(),
                 net: net.clone(),
+                counts,
                 turns: Atomic::new(0),
                 links: Atomic::new(0),
                 state <- new_mutex!(state, "zrs_mem_host"),

@@ -202,6 +202,14 @@ impl Operation {
 
     /// Takes the steps that are due.
     pub(super) fn advance(&mut self, st: &mut State, host: &Arc<Host>) -> Outlook {
+        let outlook = self.take_steps(st, host);
+        if let (Work::Move(transfer), Outlook::Over(_, done)) = (&self.work, &outlook) {
+            host.counts.used(transfer.write, *done);
+        }
+        outlook
+    }
+
+    fn take_steps(&mut self, st: &mut State, host: &Arc<Host>) -> Outlook {
         let canceled = self.canceled_ms.is_some();
         if canceled && !self.cancel_sent {
             self.cancel_sent = true;
@@ -661,6 +669,7 @@ impl Transfer {
                 _ => Status::Io,
             })?;
             self.done += pages.len() as u64;
+            host.counts.served(self.write, pages.len() as u64);
             if let Some(chunk) = self.chunks.get_mut(self.next) {
                 *chunk = Chunk::Gone;
             }

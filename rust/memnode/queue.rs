@@ -257,7 +257,7 @@ impl State {
             }
         }
         for slot in links {
-            self.fail(slot, Status::Lost);
+            self.silent(slot);
         }
     }
 }

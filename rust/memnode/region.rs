@@ -249,7 +249,8 @@ impl RegularFile for RegionFile {
         if len == 0 {
             return Ok(0);
         }
-        self.memory().get(pos, len, iter)
+        let got = self.memory().get(pos, len, iter);
+        got.inspect(|n| self.host.counts.used(false, *n as u64))
     }
 
     fn write(&self, pos: u64, iter: &mut IovIterSource<'_>) -> Result<usize> {
@@ -261,7 +262,8 @@ impl RegularFile for RegionFile {
         if len == 0 {
             return Err(ENOSPC);
         }
-        self.memory().put(pos, len, iter)
+        let put = self.memory().put(pos, len, iter);
+        put.inspect(|n| self.host.counts.used(true, *n as u64))
     }
 
     fn begin_read(

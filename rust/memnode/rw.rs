@@ -174,7 +174,8 @@ impl Memory<'_> {
     /// Writes up to `len` bytes of `iter` at `pos`; all of them are inside.
     pub(super) fn put(&self, pos: u64, len: usize, iter: &mut IovIterSource<'_>) -> Result<usize> {
         if self.is_here() {
-            return self.put_local(pos, len, iter);
+            let put = self.put_local(pos, len, iter);
+            return put.inspect(|n| self.host.counts.served(true, *n as u64));
         }
         let (mut done, mut by_message) = (0, false);
         while done < len {
@@ -379,7 +380,8 @@ impl Memory<'_> {
     /// Reads up to `len` bytes at `pos` to `iter`; all of them are inside.
     pub(super) fn get(&self, pos: u64, len: usize, iter: &mut IovIterDest<'_>) -> Result<usize> {
         if self.is_here() {
-            return self.get_local(pos, len, iter);
+            let got = self.get_local(pos, len, iter);
+            return got.inspect(|n| self.host.counts.served(false, *n as u64));
         }
         let (mut done, mut by_message) = (0, false);
         while done < len {

@@ -9,6 +9,7 @@ use core::net::{Ipv4Addr, SocketAddr};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::counts::Counts;
 use super::grants::Pending;
 use super::host::{now_ms, Answer, Call, Host, Kind, Route, State};
 use super::node::{must_stop, Served, Tables, RUN_MAX};
@@ -147,6 +148,7 @@ impl State {
 
     /// Answers with `h`; without effect if the link is gone.
     pub(super) fn answer(&mut self, reply: Reply, h: MemHeader, payload: KVec<u8>) {
+        self.counts.answered(h.status);
         trace::mem_answer(|| {
             let err = match h.status {
                 Status::Ok => 0,
@@ -237,6 +239,9 @@ impl State {
                 let side = self.side(slot).ok_or(Violation::State)?;
                 let checked = side.grants.check_written(h.grant, h.addr, h.bytes);
                 let status = checked.err().unwrap_or(Status::Ok);
+                if status == Status::Ok {
+                    self.counts.served(true, h.bytes);
+                }
                 self.answer_status(reply, op, status);
             }
             Op::Copy => self.serve_copy(host, at, reply, h),
@@ -244,7 +249,7 @@ impl State {
             Op::Alloc | Op::Info | Op::Key | Op::Put | Op::Get => {
                 let owner = (self.owner(&reply), reply.user());
                 let done = match self.node_at(at) {
-                    Some(served) => at_once(served, owner, op, h, payload),
+                    Some(served) => at_once(&host.counts, served, owner, op, h, payload),
                     None => Err(Status::NoNode),
                 };
                 match done {
@@ -764,6 +769,7 @@ fn grant_answer(r: &Registration) -> Result<(MemHeader, KVec<u8>)> {
 
 /// The asks that the node itself answers.
 fn at_once(
+    counts: &Counts,
     served: &mut Served,
     (owner, user): (u32, Option<u32>),
     op: Op,
@@ -820,13 +826,19 @@ fn at_once(
                 ..ok
             }
         }
-        _ => return small(served, op, h, payload).map(|payload| (ok, payload)),
+        _ => return small(counts, served, op, h, payload).map(|payload| (ok, payload)),
     };
     Ok((answer, KVec::new()))
 }
 
 /// A PUT or GET of few bytes.
-fn small(served: &mut Served, op: Op, h: &MemHeader, payload: &[u8]) -> Result<KVec<u8>, Status> {
+fn small(
+    counts: &Counts,
+    served: &mut Served,
+    op: Op,
+    h: &MemHeader,
+    payload: &[u8],
+) -> Result<KVec<u8>, Status> {
     let (rights, len) = match op {
         Op::Put => (Rights::WRITE, u64::from(h.len)),
         _ => (Rights::READ, h.bytes),
@@ -848,5 +860,6 @@ fn small(served: &mut Served, op: Op, h: &MemHeader, payload: &[u8]) -> Result<K
     });
     served.node.end(hold);
     copied.map_err(|_| Status::Io)?;
+    counts.served(op == Op::Put, len);
     Ok(out)
 }

@@ -424,6 +424,7 @@ impl Side {
                 self.queue_stall.moved();
             }
             self.post_message(Message::Mem(ask), &queued.payload)?;
+            self.link.host.counts.asked.add(1);
         }
         let due = self.flow.as_ref().is_some_and(LinkFlow::credit_due);
         if due && !self.free.is_empty() {
@@ -658,7 +659,14 @@ impl State {
         let dead = u64::from(params::DEAD_MS.get());
         let silent = side.asked_ms.is_some_and(|at| now >= at + dead);
         let late = late.is_some_and(|at| now >= at);
-        if late || silent || side.is_stalled(now) || side.link.is_broken() {
+        if late {
+            self.counts.late_revokes.add(1);
+            return self.fail(slot, Status::Lost);
+        }
+        if silent || side.is_stalled(now) {
+            return self.silent(slot);
+        }
+        if side.link.is_broken() {
             return self.fail(slot, Status::Lost);
         }
         let silence = now.saturating_sub(side.heard_ms);
@@ -672,6 +680,14 @@ impl State {
             .leave_idle(now, crate::proto::mem::grant_cache::IDLE_MS);
         self.leave(slot, leave);
         self.refuse_late(slot, now);
+    }
+
+    /// Ends a link whose peer does not answer in time.
+    pub(super) fn silent(&mut self, slot: usize) {
+        if self.side(slot).is_some_and(|side| side.life != Life::Down) {
+            self.counts.silent_links.add(1);
+            self.fail(slot, Status::Lost);
+        }
     }
 
     /// Ends a link; its item takes it down.

@@ -54,6 +54,7 @@
 #define ZRS_FEATURE_KEYS	(1ULL << 15)	/* ZRS_IOC_KEYS */
 #define ZRS_FEATURE_DGRAM_MAP	(1ULL << 16)	/* ZRS_IOC_RECV_MAP of datagrams */
 #define ZRS_FEATURE_MEM_ADMIN	(1ULL << 17)	/* ZRS_IOC_MEM_FREE, ZRS_MEM_NODE_* */
+#define ZRS_FEATURE_MEM_STATS	(1ULL << 18)	/* ZRS_IOC_MEM_STATS */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
 
@@ -966,6 +967,34 @@ struct zrs_ioc_mem_free {
 };
 
 #define ZRS_IOC_MEM_FREE	_IOW(ZRS_IOC_MAGIC, 0x16, struct zrs_ioc_mem_free)
+
+/*
+ * Memory nodes in the caller's network namespace, for everybody: what is there now, and counters since
+ * the namespace was made.
+ */
+struct zrs_ioc_mem_stats {
+	__u64 regions;		/* now: of the nodes that are served here */
+	__u64 region_bytes;	/* now: of these nodes, not free for another one */
+	__u64 links;		/* now: memory links that are up, to and from other hosts */
+	__u64 grants_given;	/* now: remote keys of nodes here that other hosts have */
+	__u64 grants_had;	/* now: remote keys of other hosts' nodes that this host has */
+	__u64 asked;		/* requests sent to other hosts; reads by a remote key need none */
+	__u64 answered;		/* requests answered, of other hosts and of programs here */
+	__u64 refused;		/* of answered: with an error, EAGAIN and cancels apart */
+	__u64 wrote_bytes;	/* written to regions by programs here */
+	__u64 read_bytes;	/* read from regions by programs here */
+	/* Of the nodes that are served here: */
+	__u64 put_bytes;	/* written, also by copies of other hosts */
+	__u64 got_bytes;	/* read, but not those by a remote key, which no host sees */
+	__u64 copied_out_bytes;	/* copied to nodes of other hosts */
+	__u64 copied_within_bytes; /* copied to nodes here; not in put_bytes */
+	/* Links that ended because the peer's host was late: */
+	__u64 late_revokes;	/* with a remote key that it was to give back */
+	__u64 silent_links;	/* with another answer */
+	__u64 reserved[8];
+};
+
+#define ZRS_IOC_MEM_STATS	_IOWR(ZRS_IOC_MAGIC, 0x19, struct zrs_ioc_mem_stats)
 
 #define ZRS_REGION_LIVE		0
 #define ZRS_REGION_SEALING	1

@@ -86,7 +86,6 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
     }
 
     /// Grants that are known or asked for.
-    #[cfg(not(MODULE))]
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -83,7 +83,6 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
     }
 
     /// Grants that are not gone.
-    #[cfg(not(MODULE))]
     pub fn len(&self) -> usize {
         self.slab.len()
     }
