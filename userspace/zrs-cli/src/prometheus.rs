@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use zrs::{Cache, Link, LinkTable, Pool, Stats, Version, Zrs};
+use zrs::{Cache, Link, LinkTable, MemStats, Pool, Stats, Version, Zrs};
 
 use crate::show::{collect, scoped};
 use crate::{said, Result};
@@ -12,6 +12,8 @@ use crate::{said, Result};
 pub struct Seen {
     pub version: Version,
     pub stats: Stats,
+    /// An older module has none.
+    pub mem: Option<MemStats>,
     pub table: LinkTable,
     pub caches: Vec<Cache>,
     pub pools: Vec<Pool>,
@@ -23,6 +25,7 @@ impl Seen {
         Ok(Self {
             version: said(zrs.version(), || "cannot read the module's version".into())?,
             stats: said(zrs.stats(), || "cannot read the module's counters".into())?,
+            mem: zrs.mem_stats().ok(),
             table: said(zrs.table(), || "cannot read the link table".into())?,
             caches: collect(zrs.caches(), "caches")?,
             pools: collect(zrs.pools(), "receive pools")?,
@@ -42,8 +45,8 @@ enum Kind {
 }
 use Kind::{Counter, Gauge, Histogram, Untyped};
 
-/// The module's counters by their names in [`Stats`].
-const STATS: [(&str, Kind, &str); 24] = [
+/// The module's counters by their names in [`Stats`] and [`MemStats`].
+const STATS: [(&str, Kind, &str); 40] = [
     (
         "tx_bytes",
         Counter,
@@ -132,6 +135,86 @@ const STATS: [(&str, Kind, &str); 24] = [
         Counter,
         "Connects by TCP: no memory or room for ZRS, or the link was lost.",
     ),
+    (
+        "mem_regions",
+        Gauge,
+        "Regions of the memory nodes that are served here.",
+    ),
+    (
+        "mem_region_bytes",
+        Gauge,
+        "Bytes of these nodes that are in regions.",
+    ),
+    (
+        "mem_links",
+        Gauge,
+        "Memory links that are up, to and from other hosts.",
+    ),
+    (
+        "mem_grants_given",
+        Gauge,
+        "Remote keys of memory nodes here that other hosts have.",
+    ),
+    (
+        "mem_grants_had",
+        Gauge,
+        "Remote keys of other hosts' memory nodes that this host has.",
+    ),
+    (
+        "mem_asked",
+        Counter,
+        "Requests of memory nodes sent to other hosts.",
+    ),
+    (
+        "mem_answered",
+        Counter,
+        "Requests of memory nodes answered.",
+    ),
+    (
+        "mem_refused",
+        Counter,
+        "Requests of memory nodes answered with an error.",
+    ),
+    (
+        "mem_wrote_bytes",
+        Counter,
+        "Written to regions by programs of this host, bytes.",
+    ),
+    (
+        "mem_read_bytes",
+        Counter,
+        "Read from regions by programs of this host, bytes.",
+    ),
+    (
+        "mem_put_bytes",
+        Counter,
+        "Written to memory nodes here, bytes.",
+    ),
+    (
+        "mem_got_bytes",
+        Counter,
+        "Read from memory nodes here without a remote key, bytes.",
+    ),
+    (
+        "mem_copied_out_bytes",
+        Counter,
+        "Copied from memory nodes here to those of other hosts, bytes.",
+    ),
+    (
+        "mem_copied_within_bytes",
+        Counter,
+        "Copied from memory nodes here to nodes here, bytes.",
+    ),
+    (
+        "mem_late_revokes",
+        Counter,
+        "Memory links ended: a remote key was not given back in time.",
+    ),
+    (
+        "mem_silent_links",
+        Counter,
+        "Memory links ended: another answer was late.",
+    ),
 ];
 
 /// The whole text.
@@ -142,7 +225,8 @@ pub fn text(seen: &Seen) -> String {
     let features = format!("{:#x}", seen.version.features);
     t.sample(&[("version", &version), ("features", &features)], 1u64);
 
-    for (name, value) in seen.stats.fields() {
+    let mem = seen.mem.iter().flat_map(MemStats::fields);
+    for (name, value) in seen.stats.fields().chain(mem) {
         let known = STATS.iter().find(|(n, _, _)| *n == name);
         let (_, kind, help) = *known.unwrap_or(&(name, Untyped, "A counter of the module's."));
         t.metric(name, kind, help);

@@ -166,10 +166,12 @@ impl Stats {
         let version = said(zrs.version(), || "cannot read the module's version".into())?;
         let stats = said(zrs.stats(), || "cannot read the module's counters".into())?;
         // An older module has none.
-        let fallbacks = zrs.fallbacks().ok();
+        let (fallbacks, mem) = (zrs.fallbacks().ok(), zrs.mem_stats().ok());
+        let mem = mem.iter().flat_map(zrs::MemStats::fields);
+        let fields = stats.fields().chain(mem);
         if self.json {
             let mut object = json!({ "version": version.version, "features": version.features });
-            for (name, value) in stats.fields() {
+            for (name, value) in fields {
                 object[name] = value.into();
             }
             if let Some(seen) = &fallbacks {
@@ -191,7 +193,7 @@ impl Stats {
         for name in version.missing() {
             table.row(vec!["missing".into(), name.into()]);
         }
-        for (name, value) in stats.fields() {
+        for (name, value) in fields {
             table.row(vec![name.into(), value.to_string()]);
         }
         out(&table.text());

@@ -29,6 +29,7 @@ pub const ZRS_FEATURE_PEERS: u64 = 1 << 14;
 pub const ZRS_FEATURE_KEYS: u64 = 1 << 15;
 pub const ZRS_FEATURE_DGRAM_MAP: u64 = 1 << 16;
 pub const ZRS_FEATURE_MEM_ADMIN: u64 = 1 << 17;
+pub const ZRS_FEATURE_MEM_STATS: u64 = 1 << 18;
 
 pub const ZRS_IOC_MAGIC: u32 = 0xe7;
 pub const ZRS_NAME_LEN: usize = 64;
@@ -71,6 +72,7 @@ pub const ZRS_IOC_MEM_DRAIN: u32 = iow::<zrs_ioc_mem_drain>(0x18);
 pub const ZRS_MEM_DRAIN_UNDO: u32 = 1;
 pub const ZRS_IOC_MEM_REGION: u32 = iowr::<zrs_ioc_mem_region>(0x15);
 pub const ZRS_IOC_MEM_FREE: u32 = iow::<zrs_ioc_mem_free>(0x16);
+pub const ZRS_IOC_MEM_STATS: u32 = iowr::<zrs_ioc_mem_stats>(0x19);
 pub const ZRS_REGION_INFO: u32 = iowr::<zrs_region_info>(0x50);
 pub const ZRS_REGION_KEY: u32 = iowr::<zrs_region_key>(0x51);
 pub const ZRS_REGION_UNKEY: u32 = iowr::<zrs_region_key>(0x52);
@@ -786,6 +788,28 @@ pub struct zrs_ioc_mem_free {
     pub region: u32,
     pub gen: u32,
     pub reserved: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_mem_stats {
+    pub regions: u64,
+    pub region_bytes: u64,
+    pub links: u64,
+    pub grants_given: u64,
+    pub grants_had: u64,
+    pub asked: u64,
+    pub answered: u64,
+    pub refused: u64,
+    pub wrote_bytes: u64,
+    pub read_bytes: u64,
+    pub put_bytes: u64,
+    pub got_bytes: u64,
+    pub copied_out_bytes: u64,
+    pub copied_within_bytes: u64,
+    pub late_revokes: u64,
+    pub silent_links: u64,
+    pub reserved: [u64; 8],
 }
 
 #[repr(C)]

@@ -111,6 +111,10 @@ unsafe impl Argument for zrs_ioc_mem_region {
 unsafe impl Argument for zrs_ioc_mem_free {
     const REQUEST: u32 = ZRS_IOC_MEM_FREE;
 }
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_mem_stats {
+    const REQUEST: u32 = ZRS_IOC_MEM_STATS;
+}
 
 impl Device {
     /// Where the module puts its device.
@@ -428,6 +432,13 @@ impl Device {
             cursor,
             ..Default::default()
         })
+    }
+
+    /// ZRS_IOC_MEM_STATS.
+    pub fn mem_stats(&self) -> io::Result<zrs_ioc_mem_stats> {
+        let mut arg = zrs_ioc_mem_stats::default();
+        self.call(&mut arg)?;
+        Ok(arg)
     }
 
     /// ZRS_IOC_MEM_FREE.

@@ -63,13 +63,13 @@ fn rust_side() -> Table {
         ZRS_IOC_RULES ZRS_IOC_FALLBACK
         ZRS_FEATURE_PEERS ZRS_IOC_PEERS ZRS_PEER_ALLOW ZRS_PEER_DENY ZRS_PEERS_LIST ZRS_PEERS_SET ZRS_PEERS_PUT
         ZRS_PEERS_DEL ZRS_PEERS_COUNTS ZRS_PEERS_MAX
-        ZRS_FEATURE_DGRAM_MAP ZRS_FEATURE_MEM_ADMIN ZRS_FEATURE_KEYS ZRS_IOC_KEYS ZRS_KEY_NAME_LEN ZRS_KEYS_LIST ZRS_KEYS_PUT ZRS_KEYS_DEL ZRS_KEYS_COUNTS ZRS_KEYS_MAX
+        ZRS_FEATURE_DGRAM_MAP ZRS_FEATURE_MEM_ADMIN ZRS_FEATURE_MEM_STATS ZRS_FEATURE_KEYS ZRS_IOC_KEYS ZRS_KEY_NAME_LEN ZRS_KEYS_LIST ZRS_KEYS_PUT ZRS_KEYS_DEL ZRS_KEYS_COUNTS ZRS_KEYS_MAX
         ZRS_RULE_TCP ZRS_RULE_ZRS ZRS_RULE_CONNECT ZRS_RULE_BIND
         ZRS_RULES_LIST ZRS_RULES_SET ZRS_RULES_ADD ZRS_RULES_DEL ZRS_RULES_MAX ZRS_WHY_MAX
         ZRS_IOC_MAGIC ZRS_NAME_LEN ZRS_RESIDENCY_BUCKETS
         ZRS_IOC_VERSION ZRS_IOC_SOCKET ZRS_IOC_STATS ZRS_IOC_POOL ZRS_IOC_LINK ZRS_IOC_SOCK
         ZRS_IOC_TABLE ZRS_IOC_CACHE ZRS_IOC_DGRAM ZRS_IOC_DOORBELL ZRS_IOC_RING_WAIT ZRS_IOC_RECV_MAP
-        ZRS_IOC_MEM_SERVE ZRS_IOC_MEM_NODES ZRS_IOC_MEM_ALLOC ZRS_IOC_MEM_OPEN ZRS_IOC_MEM_REGION ZRS_IOC_MEM_FREE
+        ZRS_IOC_MEM_SERVE ZRS_IOC_MEM_NODES ZRS_IOC_MEM_ALLOC ZRS_IOC_MEM_OPEN ZRS_IOC_MEM_REGION ZRS_IOC_MEM_FREE ZRS_IOC_MEM_STATS
         ZRS_IOC_MEM_QUEUE ZRS_IOC_MEM_BROKER ZRS_IOC_MEM_DRAIN ZRS_MEM_DRAIN_UNDO ZRS_QUEUE_SUBMIT ZRS_MEM_QUEUE_MAX ZRS_MEM_OP_COPY ZRS_MEM_OP_WRITE
         ZRS_MEM_OP_READ ZRS_MEM_OP_CANCEL ZRS_MEM_F_DRAIN ZRS_MEM_OP_LEN_MAX ZRS_MEM_VIA
         ZRS_REGION_INFO ZRS_REGION_KEY ZRS_REGION_UNKEY ZRS_REGION_SEAL ZRS_REGION_FREE
@@ -107,6 +107,10 @@ fn rust_side() -> Table {
         zrs_queue_submit { sqes count flags }
         zrs_ioc_mem_open { node storage via flags reserved }
         zrs_ioc_mem_free { node region gen reserved }
+        zrs_ioc_mem_stats {
+            regions region_bytes links grants_given grants_had asked answered refused
+            wrote_bytes read_bytes put_bytes got_bytes copied_out_bytes copied_within_bytes late_revokes silent_links reserved
+        }
         zrs_ioc_mem_region { cursor node len region gen owner state flags holds node_bytes node_free reserved }
         zrs_region_info { node storage rights keys holds reserved0 reserved }
         zrs_region_key { rights uses off len ttl_ms reserved0 key }

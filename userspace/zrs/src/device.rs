@@ -83,26 +83,26 @@ const FEATURES: &[(u64, &str)] = &[
         abi::ZRS_FEATURE_MEM_ADMIN,
         "freeing regions of memory nodes by number",
     ),
+    (abi::ZRS_FEATURE_MEM_STATS, "counters of memory nodes"),
 ];
 
 macro_rules! stats {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters of the whole module since it was loaded. Without CAP_NET_ADMIN in the first user namespace, those of
-        /// the caller's network namespace, and 0 where there is none.
+    ($(#[$what:meta])* $stats:ident: $abi:ident, $prefix:literal; $($(#[$doc:meta])* $name:ident,)*) => {
+        $(#[$what])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Stats {
+        pub struct $stats {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        impl Stats {
-            /// Names and values, in the header's order.
+        impl $stats {
+            /// Names, as `zrs stats` has them, and values, in the header's order.
             pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name),)*].into_iter()
+                [$((concat!($prefix, stringify!($name)), self.$name),)*].into_iter()
             }
         }
 
-        impl From<abi::zrs_ioc_stats> for Stats {
-            fn from(s: abi::zrs_ioc_stats) -> Self {
+        impl From<abi::$abi> for $stats {
+            fn from(s: abi::$abi) -> Self {
                 Self { $($name: s.$name,)* }
             }
         }
@@ -110,6 +110,9 @@ macro_rules! stats {
 }
 
 stats! {
+    /// Counters of the whole module since it was loaded. Without CAP_NET_ADMIN in the first user namespace, those of
+    /// the caller's network namespace, and 0 where there is none.
+    Stats: zrs_ioc_stats, "";
     /// Payload accepted from programs, bytes.
     tx_bytes,
     /// Payload delivered to programs, bytes.
@@ -158,6 +161,43 @@ stats! {
     tcp_no_listener,
     /// Connects by TCP: no memory or room for ZRS, or the link was lost.
     tcp_no_resources,
+}
+
+stats! {
+    /// Memory nodes in the caller's network namespace: what is there now, and counters since that was made.
+    MemStats: zrs_ioc_mem_stats, "mem_";
+    /// Regions of the nodes that are served here now.
+    regions,
+    /// Bytes of these nodes that are in regions.
+    region_bytes,
+    /// Memory links that are up, to and from other hosts.
+    links,
+    /// Remote keys of nodes here that other hosts have.
+    grants_given,
+    /// Remote keys of other hosts' nodes that this host has.
+    grants_had,
+    /// Requests sent to other hosts.
+    asked,
+    /// Requests answered, of other hosts and of programs here.
+    answered,
+    /// Of `answered`: with an error, EAGAIN and cancels apart.
+    refused,
+    /// Written to regions by programs here, bytes.
+    wrote_bytes,
+    /// Read from regions by programs here, bytes.
+    read_bytes,
+    /// Written to nodes here, also by copies of other hosts, bytes.
+    put_bytes,
+    /// Read from nodes here, but not by remote keys, bytes.
+    got_bytes,
+    /// Copied from nodes here to those of other hosts, bytes.
+    copied_out_bytes,
+    /// Copied from nodes here to nodes here, bytes.
+    copied_within_bytes,
+    /// Links that ended because a remote key was not given back in time.
+    late_revokes,
+    /// Links that ended because another answer was late.
+    silent_links,
 }
 
 /// The receive pool of one RDMA device. Sizes in bytes.
@@ -345,6 +385,12 @@ impl Zrs {
         Ok(stats.into())
     }
 
+    /// The counters of memory nodes. ENOTTY: the module is older than this call.
+    pub fn mem_stats(&self) -> io::Result<MemStats> {
+        let stats = self.device.mem_stats();
+        Ok(stats.map_err(unknown("ZRS_IOC_MEM_STATS"))?.into())
+    }
+
     /// The link table. ENOTTY: the module is older than this call.
     pub fn table(&self) -> io::Result<LinkTable> {
         let table = self.device.table().map_err(unknown("ZRS_IOC_TABLE"))?;
@@ -516,6 +562,7 @@ mod tests {
         let all = [
             ("ZRS_IOC_VERSION", zrs.version().map(drop)),
             ("ZRS_IOC_STATS", zrs.stats().map(drop)),
+            ("ZRS_IOC_MEM_STATS", zrs.mem_stats().map(drop)),
             ("ZRS_IOC_TABLE", zrs.table().map(drop)),
             ("ZRS_IOC_POOL", zrs.pools().try_for_each(|e| e.map(drop))),
             ("ZRS_IOC_CACHE", zrs.caches().try_for_each(|e| e.map(drop))),
@@ -562,7 +609,8 @@ mod tests {
                 "several memory nodes of a host",
                 "peers",
                 "keys",
-                "freeing regions of memory nodes by number"
+                "freeing regions of memory nodes by number",
+                "counters of memory nodes"
             ]
         );
         assert_eq!(first.lacks(abi::ZRS_FEATURE_IPV6), Some("IPv6"));

@@ -51,7 +51,7 @@ mod stream;
 
 pub use area::{Area, Mapped};
 pub use cache::{Cache, Escape};
-pub use device::{Link, LinkState, LinkTable, Pool, Stats, Unfit, Version, Zrs};
+pub use device::{Link, LinkState, LinkTable, MemStats, Pool, Stats, Unfit, Version, Zrs};
 pub use error::{os_error, reason, Error};
 pub use info::{DgramInfo, Info, State};
 pub use listener::{Incoming, Listener};

@@ -20,6 +20,11 @@ fn seen() -> Seen {
             sockets: 3,
             ..Default::default()
         },
+        mem: Some(MemStats {
+            regions: 6,
+            asked: 8,
+            ..Default::default()
+        }),
         table: LinkTable {
             entries: 9,
             hot: 4,
@@ -88,9 +93,10 @@ fn seen() -> Seen {
     }
 }
 
-/// The text without anything, which has no caches, pools and links.
+/// The text without anything, which has no caches, pools and links, from a module without counters of memory nodes.
 fn idle() -> Seen {
     Seen {
+        mem: None,
         caches: vec![],
         pools: vec![],
         links: vec![],
@@ -131,7 +137,11 @@ fn check(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_format_holds() {
-    check(&text(&idle()));
+    let names = check(&text(&idle()));
+    assert!(
+        !names.iter().any(|n| n.starts_with("zrs_mem_")),
+        "{names:?}"
+    );
     let names = check(&text(&seen()));
     assert!(names.len() > 40, "{names:?}");
 }
@@ -145,6 +155,9 @@ fn samples() {
         "zrs_tx_bytes_total 77",
         "# TYPE zrs_sockets gauge",
         "zrs_sockets 3",
+        "# TYPE zrs_mem_regions gauge",
+        "zrs_mem_regions 6",
+        "zrs_mem_asked_total 8",
         "zrs_info{version=\"2\",features=\"0x3f\"} 1",
         "zrs_table_channels{tier=\"home\"} 2",
         "zrs_table_found_total{tier=\"hot\"} 100",
@@ -162,10 +175,10 @@ fn samples() {
 
 #[test]
 fn counters_are_the_modules() {
-    let fields: Vec<_> = Stats::default().fields().map(|(name, _)| name).collect();
-    for (name, _, _) in STATS {
-        assert!(fields.contains(&name), "{name}");
-    }
+    let mem = MemStats::default();
+    let fields = Stats::default().fields().chain(mem.fields());
+    let fields: Vec<_> = fields.map(|(name, _)| name).collect();
+    assert_eq!(fields, STATS.map(|(name, _, _)| name));
 }
 
 /// Each metric that the dashboard uses exists.
