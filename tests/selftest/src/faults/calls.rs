@@ -188,6 +188,7 @@ impl Calls<'_> {
             ("LINK", ZRS_IOC_LINK),
             ("SOCK", ZRS_IOC_SOCK),
             ("TABLE", ZRS_IOC_TABLE),
+            ("MEM_STATS", ZRS_IOC_MEM_STATS),
         ] {
             // With sockets there is something in each list.
             self.sweep(

@@ -67,7 +67,7 @@ fn device(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
         .open("/dev/zrs")?
         .into();
     let (einval, enoent) = (libc::EINVAL, libc::ENOENT);
-    let requests: [(&str, u32, &[i32]); 7] = [
+    let requests: [(&str, u32, &[i32]); 8] = [
         ("ZRS_IOC_VERSION", ZRS_IOC_VERSION, &[einval]),
         (
             "ZRS_IOC_SOCKET",
@@ -79,6 +79,7 @@ fn device(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
         ("ZRS_IOC_LINK", ZRS_IOC_LINK, &[einval, enoent]),
         ("ZRS_IOC_SOCK", ZRS_IOC_SOCK, &[einval, enoent]),
         ("ZRS_IOC_TABLE", ZRS_IOC_TABLE, &[einval]),
+        ("ZRS_IOC_MEM_STATS", ZRS_IOC_MEM_STATS, &[einval]),
     ];
     for (n, (name, request, errnos)) in requests.into_iter().enumerate() {
         let tally = Tally::default();

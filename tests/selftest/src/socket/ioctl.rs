@@ -46,7 +46,7 @@ fn unknown(dev: &File, checks: &mut Checks) {
     }
 }
 
-const ALL: [(&str, u32); 8] = [
+const ALL: [(&str, u32); 9] = [
     ("VERSION", ZRS_IOC_VERSION),
     ("SOCKET", ZRS_IOC_SOCKET),
     ("STATS", ZRS_IOC_STATS),
@@ -55,6 +55,7 @@ const ALL: [(&str, u32); 8] = [
     ("SOCK", ZRS_IOC_SOCK),
     ("TABLE", ZRS_IOC_TABLE),
     ("CACHE", ZRS_IOC_CACHE),
+    ("MEM_STATS", ZRS_IOC_MEM_STATS),
 ];
 
 fn arguments(dev: &File, checks: &mut Checks) {
@@ -119,6 +120,11 @@ fn arguments(dev: &File, checks: &mut Checks) {
         };
         refuse("TABLE", ZRS_IOC_TABLE, bytes_of(&table));
     }
+    let stats = zrs_ioc_mem_stats {
+        reserved: [0, 0, 0, 0, 0, 0, 0, 1],
+        ..Default::default()
+    };
+    refuse("MEM_STATS", ZRS_IOC_MEM_STATS, bytes_of(&stats));
     let socket = zrs_ioc_socket {
         reserved: 1,
         ..stream_socket()

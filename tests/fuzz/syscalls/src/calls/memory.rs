@@ -123,6 +123,7 @@ const FREE: &[Field] = &[
     field(8, ODD),
     field(8, ODD),
 ];
+const STATS: &[Field] = &[pad(16 * 8), field(8, ODD), field(8, ODD), pad(6 * 8)];
 const INFO: &[Field] = &[
     pad(8 + 32 + 12),
     field(4, ODD),
@@ -217,6 +218,11 @@ pub static CALLS: &[Desc] = &[
         &[Ns, Fd(Dev), ioc(abi::ZRS_IOC_MEM_FREE), Struct(FREE)],
     ),
     Desc::call(
+        "mem_stats",
+        IOCTL,
+        &[Ns, Fd(Dev), ioc(abi::ZRS_IOC_MEM_STATS), Struct(STATS)],
+    ),
+    Desc::call(
         "region_info",
         IOCTL,
         &[Fd(Region), ioc(abi::ZRS_REGION_INFO), Struct(INFO)],
@@ -306,6 +312,7 @@ mod tests {
         assert_eq!(size(DRAIN), size_of::<abi::zrs_ioc_mem_drain>());
         assert_eq!(size(SERVED), size_of::<abi::zrs_ioc_mem_region>());
         assert_eq!(size(FREE), size_of::<abi::zrs_ioc_mem_free>());
+        assert_eq!(size(STATS), size_of::<abi::zrs_ioc_mem_stats>());
         assert_eq!(size(INFO), size_of::<abi::zrs_region_info>());
         assert_eq!(size(KEY), size_of::<abi::zrs_region_key>());
         assert_eq!(size(SQE), size_of::<abi::zrs_mem_sqe>());
