@@ -10,7 +10,7 @@ use std::thread::{self, sleep, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::net::{self, AddressFamily, Protocol, SocketType};
-use zrs::{Listener, Stats, Stream, Zrs, IPPROTO_ZRS};
+use zrs::{Listener, MemStats, Stats, Stream, Zrs, IPPROTO_ZRS};
 use zrs_core::wire::Hello;
 use zrs_sys::abi::ZRS_TCP_AUTO;
 use zrs_sys::sock::set_tcp;
@@ -225,6 +225,11 @@ impl World {
             }
             before = (stats, windows);
         }
+    }
+
+    /// The counters of memory nodes of the module's host.
+    pub fn mem_stats(&self) -> io::Result<MemStats> {
+        in_net(&self.net, || self.zrs.mem_stats())
     }
 
     /// Waits until the module's resources are the same as before the case. A window of the bystander's

@@ -165,11 +165,14 @@ fn asks_without_credit(w: &mut World) -> Outcome {
 /// The grant is taken back by force: the link goes, and the memory is free.
 fn no_revoked(w: &mut World) -> Outcome {
     let (mut peer, victim, grant) = granted(w)?;
+    let before = w.mem_stats()?.late_revokes;
     let first = grant.extents[0];
     peer.post(Op::Write, &[3; 5000], first.iova, first.rkey)?;
     peer.alive(&victim, w)?;
     victim.free(w)?;
-    peer.is_closed(w.limit(10))
+    peer.is_closed(w.limit(10))?;
+    let late = w.mem_stats()?.late_revokes - before;
+    ensure(late == 1, &format!("{late} late revokes were counted"))
 }
 
 /// Revoked is sent, and the question behind it is not answered.

@@ -118,6 +118,7 @@ fn as_node(w: &World, case: impl FnOnce(&World, &Listener, MemPeer, Region) -> O
 /// A call of libaio that we do not answer, alive as we are: it ends with the link.
 fn unanswered(w: &World, write: bool, len: usize, op: MemOp) -> Outcome {
     as_node(w, |w, _, mut peer, region| {
+        let before = w.mem_stats()?.silent_links;
         let mut aio = Aio::new()?;
         aio.begin(&region, write, len)?;
         asked(w, &mut peer, op)?;
@@ -135,7 +136,9 @@ fn unanswered(w: &World, write: bool, len: usize, op: MemOp) -> Outcome {
         )?;
         let took = began.elapsed();
         ensure(took > Duration::from_secs(2), &format!("after {took:?}"))?;
-        peer.is_closed(w.limit(10))
+        peer.is_closed(w.limit(10))?;
+        let silent = w.mem_stats()?.silent_links - before;
+        ensure(silent == 1, &format!("{silent} silent links were counted"))
     })
 }
 
