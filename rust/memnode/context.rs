@@ -26,11 +26,10 @@ use crate::transport::peers::Peers;
 /// How long a host without open regions and nodes stays, in nanoseconds.
 const LINGER_NS: u64 = 1_000_000_000;
 
-/// The directory of a namespace, and its counters.
+/// The directory of a namespace.
 struct NetDirectory {
     net: usize,
     entries: Directory<KVVec<Entry>>,
-    counts: Arc<Counts>,
 }
 
 /// A host and how many regions and nodes are open there.
@@ -55,6 +54,9 @@ pub(crate) struct Memory {
     directories: Mutex<KVec<NetDirectory>>,
     #[pin]
     hosts: Mutex<KVec<HostUse>>,
+    /// The counters of namespaces that have had a host.
+    #[pin]
+    counts: Mutex<KVec<(usize, Arc<Counts>)>>,
 }
 
 /// A host that exists.
@@ -116,6 +118,7 @@ impl Memory {
                 alive: Atomic::new(0),
                 directories <- new_mutex!(KVec::new(), "zrs_memory::directories"),
                 hosts <- new_mutex!(KVec::new(), "zrs_memory::hosts"),
+                counts <- new_mutex!(KVec::new(), "zrs_memory::counts"),
             }),
             GFP_KERNEL,
         )
@@ -146,7 +149,7 @@ impl Memory {
 
     /// The host of a namespace. Sleeps. ENOMEM.
     pub(super) fn host(self: &Arc<Self>, net: &Net) -> Result<HostRef> {
-        let counts = self.with_directory(net, |d| d.counts.clone())?;
+        let counts = self.counts(net)?;
         let mut hosts = self.hosts.lock();
         let host = match hosts.iter_mut().find(|u| u.host.net == *net) {
             Some(used) => {
@@ -166,6 +169,24 @@ impl Memory {
             }
         };
         Ok(HostRef { host })
+    }
+
+    /// The counters of a namespace, which begin at 0. Sleeps. ENOMEM.
+    fn counts(&self, net: &Net) -> Result<Arc<Counts>> {
+        let mut all = self.counts.lock();
+        if let Some((_, counts)) = all.iter().find(|(id, _)| *id == net.id()) {
+            return Ok(counts.clone());
+        }
+        let new = Arc::new(Counts::default(), GFP_KERNEL)?;
+        all.push((net.id(), new.clone()), GFP_KERNEL)?;
+        Ok(new)
+    }
+
+    /// The counters of a namespace; `None`: it has had no host.
+    pub(super) fn counts_if_any(&self, net: &Net) -> Option<Arc<Counts>> {
+        let all = self.counts.lock();
+        let own = all.iter().find(|(id, _)| *id == net.id());
+        own.map(|(_, counts)| counts.clone())
     }
 
     /// The host of a namespace if there is one; it is not kept from ending.
@@ -196,54 +217,50 @@ impl Memory {
         }
     }
 
-    fn with_directory<R>(&self, net: &Net, f: impl FnOnce(&mut NetDirectory) -> R) -> Result<R> {
+    fn with_directory<R>(
+        &self,
+        net: &Net,
+        f: impl FnOnce(&mut Directory<KVVec<Entry>>) -> R,
+    ) -> Result<R> {
         let mut directories = self.directories.lock();
         let at = match directories.iter().position(|d| d.net == net.id()) {
             Some(at) => at,
             None => {
                 let entries = KVVec::from_elem(Entry::EMPTY, ENTRIES_MAX, GFP_KERNEL)?;
-                let known = NetDirectory {
-                    net: net.id(),
-                    entries: Directory::new(entries, 0),
-                    counts: Arc::new(Counts::default(), GFP_KERNEL)?,
-                };
-                directories.push(known, GFP_KERNEL)?;
+                let entries = Directory::new(entries, 0);
+                let net = net.id();
+                directories.push(NetDirectory { net, entries }, GFP_KERNEL)?;
                 directories.len() - 1
             }
         };
         let directory = directories.get_mut(at).ok_or(ENOMEM)?;
-        Ok(f(directory))
+        Ok(f(&mut directory.entries))
     }
 
-    fn look<R>(&self, net: &Net, f: impl FnOnce(&NetDirectory) -> R) -> Option<R> {
+    fn look<R>(&self, net: &Net, f: impl FnOnce(&Directory<KVVec<Entry>>) -> R) -> Option<R> {
         let directories = self.directories.lock();
         let known = directories.iter().find(|d| d.net == net.id());
-        known.map(f)
-    }
-
-    /// The counters of a namespace; `None`: nothing has counted.
-    pub(super) fn counts_if_any(&self, net: &Net) -> Option<Arc<Counts>> {
-        self.look(net, |d| d.counts.clone())
+        known.map(|d| f(&d.entries))
     }
 
     /// The host's own domain.
     pub(super) fn own_domain(&self, net: &Net) -> u32 {
-        self.look(net, |d| d.entries.own_domain()).unwrap_or(0)
+        self.look(net, |d| d.own_domain()).unwrap_or(0)
     }
 
     /// Address of the host that serves `node`.
     pub(super) fn resolve(&self, net: &Net, node: NodeId) -> Option<Ip> {
-        self.look(net, |d| d.entries.resolve(node)).flatten()
+        self.look(net, |d| d.resolve(node)).flatten()
     }
 
     /// The entry behind `node`, or the first one, and how many there are.
     pub(super) fn next_entry(&self, net: &Net, node: Option<NodeId>) -> Option<Entry> {
-        self.look(net, |d| d.entries.next_after(node)).flatten()
+        self.look(net, |d| d.next_after(node)).flatten()
     }
 
     /// Adds a node, or changes its address.
     pub(super) fn set_entry(&self, net: &Net, node: NodeId, addr: Ip) -> Result {
-        let set = self.with_directory(net, |d| d.entries.set(node, addr))?;
+        let set = self.with_directory(net, |d| d.set(node, addr))?;
         set.map_err(|why| match why {
             NoEntry::Full => ENOSPC,
             NoEntry::Address => EINVAL,
@@ -252,15 +269,15 @@ impl Memory {
 
     /// Removes a node. ENOENT.
     pub(super) fn remove_entry(&self, net: &Net, node: NodeId) -> Result {
-        let known = self.with_directory(net, |d| d.entries.remove(node))?;
+        let known = self.with_directory(net, |d| d.remove(node))?;
         known.then_some(()).ok_or(ENOENT)
     }
 
     /// Removes all nodes, and sets the host's own domain if one is given.
     pub(super) fn clear_entries(&self, net: &Net, domain: Option<u32>) -> Result {
         self.with_directory(net, |d| {
-            let domain = domain.unwrap_or(d.entries.own_domain());
-            d.entries.clear(domain);
+            let domain = domain.unwrap_or(d.own_domain());
+            d.clear(domain);
         })
     }
 }
@@ -268,5 +285,6 @@ impl Memory {
 impl NetExit for Memory {
     fn net_exit(&self, id: usize) {
         self.directories.lock().retain(|d| d.net != id);
+        self.counts.lock().retain(|(net, _)| *net != id);
     }
 }

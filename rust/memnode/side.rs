@@ -659,15 +659,15 @@ impl State {
         let dead = u64::from(params::DEAD_MS.get());
         let silent = side.asked_ms.is_some_and(|at| now >= at + dead);
         let late = late.is_some_and(|at| now >= at);
+        if side.link.is_broken() {
+            return self.fail(slot, Status::Lost);
+        }
         if late {
             self.counts.late_revokes.add(1);
             return self.fail(slot, Status::Lost);
         }
         if silent || side.is_stalled(now) {
             return self.silent(slot);
-        }
-        if side.link.is_broken() {
-            return self.fail(slot, Status::Lost);
         }
         let silence = now.saturating_sub(side.heard_ms);
         let quiet = side.asks_after().is_some_and(|after| silence >= after);

@@ -974,7 +974,7 @@ struct zrs_ioc_mem_free {
  */
 struct zrs_ioc_mem_stats {
 	__u64 regions;		/* now: of the nodes that are served here */
-	__u64 region_bytes;	/* now: of these nodes, not free for another one */
+	__u64 region_bytes;	/* now: of these nodes, in regions */
 	__u64 links;		/* now: memory links that are up, to and from other hosts */
 	__u64 grants_given;	/* now: remote keys of nodes here that other hosts have */
 	__u64 grants_had;	/* now: remote keys of other hosts' nodes that this host has */
