@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters of memory nodes, as ZRS_IOC_MEM_STATS reports them. They are of a network namespace, and
-//! stay when its host has nothing open.
+//! Counters of memory nodes, as ZRS_IOC_MEM_STATS reports them. They are of a network namespace,
+//! and stay when its host has nothing open.
 
 #![deny(unsafe_code)]
 

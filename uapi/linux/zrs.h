@@ -969,8 +969,8 @@ struct zrs_ioc_mem_free {
 #define ZRS_IOC_MEM_FREE	_IOW(ZRS_IOC_MAGIC, 0x16, struct zrs_ioc_mem_free)
 
 /*
- * Memory nodes in the caller's network namespace, for everybody: what is there now, and counters since
- * the namespace was made.
+ * Memory nodes in the caller's network namespace, for everybody: what is there now, and counters
+ * since the namespace was made.
  */
 struct zrs_ioc_mem_stats {
 	__u64 regions;		/* now: of the nodes that are served here */
