@@ -196,10 +196,12 @@ impl DgramSock {
     pub(super) fn link_to(&self, sk: &Sk, to: Addr, source: Option<Ip>) -> Result<Arc<Link>> {
         let (last, local) = {
             let mut inner = self.inner.lock();
-            if let Some((last, ..)) = inner.tx_link.as_mut().filter(|(last, ..)| last.ip == to.ip) {
-                last.port = to.port;
+            let local = source.unwrap_or(inner.local.ip);
+            match &mut inner.tx_link {
+                Some((last, from, _)) if last.ip == to.ip && *from == local => last.port = to.port,
+                _ => {}
             }
-            (inner.tx_link.clone(), source.unwrap_or(inner.local.ip))
+            (inner.tx_link.clone(), local)
         };
         // SO_BINDTODEVICE may have changed since the last datagram.
         if !sk.device_allows(Addr::new(local, 0).into(), Addr::new(to.ip, 0).into()) {

@@ -535,17 +535,17 @@ fn stats(memory: &Memory, s: &mut zrs_ioc_mem_stats) -> Result {
         for side in st.sides.iter().flatten().filter(|s| s.life == Life::Up) {
             s.links += 1;
             s.grants_given += side.grants.len() as u64;
-            s.grants_had += side.cache.len() as u64;
+            s.grants_held += side.cache.len() as u64;
         }
     }
     if let Some(counts) = memory.counts_if_any(&net) {
-        s.asked = counts.asked.get();
-        s.answered = counts.answered.get();
-        s.refused = counts.refused.get();
-        s.wrote_bytes = counts.wrote_bytes.get();
-        s.read_bytes = counts.read_bytes.get();
-        s.put_bytes = counts.put_bytes.get();
-        s.got_bytes = counts.got_bytes.get();
+        s.requests_sent = counts.requests_sent.get();
+        s.requests_served = counts.requests_served.get();
+        s.requests_refused = counts.requests_refused.get();
+        s.program_write_bytes = counts.program_write_bytes.get();
+        s.program_read_bytes = counts.program_read_bytes.get();
+        s.node_write_bytes = counts.node_write_bytes.get();
+        s.node_read_bytes = counts.node_read_bytes.get();
         s.copied_out_bytes = counts.copied_out_bytes.get();
         s.copied_within_bytes = counts.copied_within_bytes.get();
         s.late_revokes = counts.late_revokes.get();

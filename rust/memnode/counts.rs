@@ -6,19 +6,20 @@
 #![deny(unsafe_code)]
 
 use crate::proto::mem::status::Status;
+use crate::proto::mem::wire::Op;
 use crate::stats::Counter;
 
 /// See `struct zrs_ioc_mem_stats` in `uapi/linux/zrs.h`.
 #[allow(missing_docs)]
 #[derive(Default)]
 pub(super) struct Counts {
-    pub(super) asked: Counter,
-    pub(super) answered: Counter,
-    pub(super) refused: Counter,
-    pub(super) wrote_bytes: Counter,
-    pub(super) read_bytes: Counter,
-    pub(super) put_bytes: Counter,
-    pub(super) got_bytes: Counter,
+    pub(super) requests_sent: Counter,
+    pub(super) requests_served: Counter,
+    pub(super) requests_refused: Counter,
+    pub(super) program_write_bytes: Counter,
+    pub(super) program_read_bytes: Counter,
+    pub(super) node_write_bytes: Counter,
+    pub(super) node_read_bytes: Counter,
     pub(super) copied_out_bytes: Counter,
     pub(super) copied_within_bytes: Counter,
     pub(super) late_revokes: Counter,
@@ -29,26 +30,28 @@ impl Counts {
     /// A program of this host has written or read bytes of a region of any node.
     pub(super) fn used(&self, write: bool, bytes: u64) {
         match write {
-            true => self.wrote_bytes.add(bytes),
-            false => self.read_bytes.add(bytes),
+            true => self.program_write_bytes.add(bytes),
+            false => self.program_read_bytes.add(bytes),
         }
     }
 
     /// Bytes of a node of this host were written or read.
     pub(super) fn served(&self, write: bool, bytes: u64) {
         match write {
-            true => self.put_bytes.add(bytes),
-            false => self.got_bytes.add(bytes),
+            true => self.node_write_bytes.add(bytes),
+            false => self.node_read_bytes.add(bytes),
         }
     }
 
-    /// A request is answered with `status`. To be told to ask again, or that what was asked for is
-    /// canceled or over, is no refusal.
-    pub(super) fn answered(&self, status: Status) {
-        self.answered.add(1);
-        match status {
-            Status::Ok | Status::Again | Status::Canceled | Status::NotFound => {}
-            _ => self.refused.add(1),
+    /// A request is answered with `status`. That it is to be made again, or was canceled, or was
+    /// over, is no refusal; nor is an OPEN without a remote key, which the requester's host asks
+    /// for again or does without.
+    pub(super) fn request_served(&self, op: Option<Op>, status: Status) {
+        self.requests_served.add(1);
+        match (op, status) {
+            (_, Status::Ok | Status::Again | Status::Canceled | Status::NotFound) => {}
+            (Some(Op::Open), Status::NoSpace | Status::Unsupported) => {}
+            _ => self.requests_refused.add(1),
         }
     }
 }

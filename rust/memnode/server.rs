@@ -148,7 +148,6 @@ impl State {
 
     /// Answers with `h`; without effect if the link is gone.
     pub(super) fn answer(&mut self, reply: Reply, h: MemHeader, payload: KVec<u8>) {
-        self.counts.answered(h.status);
         trace::mem_answer(|| {
             let err = match h.status {
                 Status::Ok => 0,
@@ -161,7 +160,10 @@ impl State {
             ..h
         };
         match reply {
-            Reply::Local(call) => self.tell(&call, h, payload),
+            Reply::Local(call) => {
+                self.counts.request_served(h.op, h.status);
+                self.tell(&call, h, payload);
+            }
             Reply::Broker(at) => self.broker_answered(at, &h),
             Reply::Peer(slot, serial, place) => {
                 let Some(side) = self.live(slot, serial) else {
@@ -170,7 +172,9 @@ impl State {
                 let Some(base) = side.server.answer(place, h.status) else {
                     return;
                 };
-                if side.say(MemHeader { id: base.id, ..h }, payload).is_err() {
+                let said = side.say(MemHeader { id: base.id, ..h }, payload);
+                self.counts.request_served(h.op, h.status);
+                if said.is_err() {
                     self.fail(slot, Status::NoMemory);
                 }
             }

@@ -424,7 +424,7 @@ impl Side {
                 self.queue_stall.moved();
             }
             self.post_message(Message::Mem(ask), &queued.payload)?;
-            self.link.host.counts.asked.add(1);
+            self.link.host.counts.requests_sent.add(1);
         }
         let due = self.flow.as_ref().is_some_and(LinkFlow::credit_due);
         if due && !self.free.is_empty() {
@@ -684,10 +684,10 @@ impl State {
 
     /// Ends a link whose peer does not answer in time.
     pub(super) fn silent(&mut self, slot: usize) {
-        if self.side(slot).is_some_and(|side| side.life != Life::Down) {
+        if self.side(slot).is_some_and(|side| side.life == Life::Up) {
             self.counts.silent_links.add(1);
-            self.fail(slot, Status::Lost);
         }
+        self.fail(slot, Status::Lost);
     }
 
     /// Ends a link; its item takes it down.

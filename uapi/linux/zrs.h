@@ -970,24 +970,24 @@ struct zrs_ioc_mem_free {
 
 /*
  * Memory nodes in the caller's network namespace, for everybody: what is there now, and counters
- * since the namespace was made.
+ * since the module was loaded or, if that was later, the namespace was made.
  */
 struct zrs_ioc_mem_stats {
 	__u64 regions;		/* now: of the nodes that are served here */
 	__u64 region_bytes;	/* now: of these nodes, in regions */
 	__u64 links;		/* now: memory links that are up, to and from other hosts */
-	__u64 grants_given;	/* now: remote keys of nodes here that other hosts have */
-	__u64 grants_had;	/* now: remote keys of other hosts' nodes that this host has */
-	__u64 asked;		/* requests sent to other hosts; reads by a remote key need none */
-	__u64 answered;		/* requests answered, of other hosts and of programs here */
-	__u64 refused;		/* of answered: with an error, EAGAIN and cancels apart */
-	__u64 wrote_bytes;	/* written to regions by programs here */
-	__u64 read_bytes;	/* read from regions by programs here */
+	__u64 grants_given;	/* now: of remote keys, to other hosts */
+	__u64 grants_held;	/* now: of remote keys of other hosts' nodes */
+	__u64 requests_sent;	/* to other hosts */
+	__u64 requests_served;	/* answered: of other hosts and of programs here */
+	__u64 requests_refused;	/* of these: with an error, but EAGAIN and cancels */
+	__u64 program_write_bytes; /* written to regions by programs here */
+	__u64 program_read_bytes; /* read from regions by programs here */
 	/* Of the nodes that are served here: */
-	__u64 put_bytes;	/* written, also by copies of other hosts */
-	__u64 got_bytes;	/* read, but not those by a remote key, which no host sees */
+	__u64 node_write_bytes;	/* written, also by copies of other hosts */
+	__u64 node_read_bytes;	/* read, but by a remote key, which this host does not see */
 	__u64 copied_out_bytes;	/* copied to nodes of other hosts */
-	__u64 copied_within_bytes; /* copied to nodes here; not in put_bytes */
+	__u64 copied_within_bytes; /* copied to nodes here; not in node_write_bytes */
 	/* Links that ended because the peer's host was late: */
 	__u64 late_revokes;	/* with a remote key that it was to give back */
 	__u64 silent_links;	/* with another answer */

@@ -108,8 +108,8 @@ fn rust_side() -> Table {
         zrs_ioc_mem_open { node storage via flags reserved }
         zrs_ioc_mem_free { node region gen reserved }
         zrs_ioc_mem_stats {
-            regions region_bytes links grants_given grants_had asked answered refused
-            wrote_bytes read_bytes put_bytes got_bytes copied_out_bytes copied_within_bytes late_revokes silent_links reserved
+            regions region_bytes links grants_given grants_held requests_sent requests_served requests_refused
+            program_write_bytes program_read_bytes node_write_bytes node_read_bytes copied_out_bytes copied_within_bytes late_revokes silent_links reserved
         }
         zrs_ioc_mem_region { cursor node len region gen owner state flags holds node_bytes node_free reserved }
         zrs_region_info { node storage rights keys holds reserved0 reserved }

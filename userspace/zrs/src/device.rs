@@ -164,7 +164,7 @@ stats! {
 }
 
 stats! {
-    /// Memory nodes in the caller's network namespace: what is there now, and counters since that was made.
+    /// Memory nodes in the caller's network namespace: what is there now, and counters since the module was loaded.
     MemStats: zrs_ioc_mem_stats, "mem_";
     /// Regions of the nodes that are served here now.
     regions,
@@ -172,24 +172,24 @@ stats! {
     region_bytes,
     /// Memory links that are up, to and from other hosts.
     links,
-    /// Remote keys of nodes here that other hosts have.
+    /// Grants of remote keys of nodes here to other hosts.
     grants_given,
-    /// Remote keys of other hosts' nodes that this host has.
-    grants_had,
+    /// Grants of remote keys of other hosts' nodes to this host.
+    grants_held,
     /// Requests sent to other hosts.
-    asked,
+    requests_sent,
     /// Requests answered, of other hosts and of programs here.
-    answered,
-    /// Of `answered`: with an error, EAGAIN and cancels apart.
-    refused,
+    requests_served,
+    /// Of `requests_served`: with an error, but EAGAIN and cancels.
+    requests_refused,
     /// Written to regions by programs here, bytes.
-    wrote_bytes,
+    program_write_bytes,
     /// Read from regions by programs here, bytes.
-    read_bytes,
+    program_read_bytes,
     /// Written to nodes here, also by copies of other hosts, bytes.
-    put_bytes,
+    node_write_bytes,
     /// Read from nodes here, but not by remote keys, bytes.
-    got_bytes,
+    node_read_bytes,
     /// Copied from nodes here to those of other hosts, bytes.
     copied_out_bytes,
     /// Copied from nodes here to nodes here, bytes.

@@ -22,7 +22,7 @@ fn seen() -> Seen {
         },
         mem: Some(MemStats {
             regions: 6,
-            asked: 8,
+            requests_sent: 8,
             ..Default::default()
         }),
         table: LinkTable {
@@ -157,7 +157,7 @@ fn samples() {
         "zrs_sockets 3",
         "# TYPE zrs_mem_regions gauge",
         "zrs_mem_regions 6",
-        "zrs_mem_asked_total 8",
+        "zrs_mem_requests_sent_total 8",
         "zrs_info{version=\"2\",features=\"0x3f\"} 1",
         "zrs_table_channels{tier=\"home\"} 2",
         "zrs_table_found_total{tier=\"hot\"} 100",
