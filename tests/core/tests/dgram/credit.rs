@@ -58,6 +58,21 @@ fn the_longest_datagram_fits_the_least_credit() {
 
 // rows: Z7
 #[test]
+fn a_number_that_was_freed_long_ago_is_not_in_flight() {
+    // Streams send most of the numbers, and nobody looks meanwhile.
+    for between in [100, 1 << 31, (1 << 31) + 5, u32::MAX - 200] {
+        let mut flow = LinkFlow::new(64, 64).unwrap();
+        let mut share = share(&flow, 64);
+        assert!(share.has_room(&flow, 1));
+        share.sending(&mut flow);
+        let flow = LinkFlow::starting_at(1 << 20, 64, between).unwrap();
+        assert!(share.has_room(&flow, 32), "{between} SENDs later");
+        assert_eq!(share.in_flight(), 0);
+    }
+}
+
+// rows: Z7
+#[test]
 fn streams_are_not_counted_but_keep_their_reserve() {
     let mut flow = LinkFlow::new(64, 64).unwrap();
     let mut share = share(&flow, 64);
