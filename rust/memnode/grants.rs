@@ -294,20 +294,29 @@ impl State {
     ) -> Result<(), Violation> {
         let side = self.side(slot).ok_or(Violation::State)?;
         let serial = side.serial;
+        let mut status = h.status;
+        // A violation ends the link, which tells those that wait: they stay in their place.
+        let given = match status {
+            Status::Ok => {
+                let given = extents(payload, h.bytes)?;
+                side.cache.opened(lent, h.grant, h.arg != 0)?;
+                Some(given)
+            }
+            _ => {
+                side.cache.forget(lent);
+                None
+            }
+        };
         let place = side.lent.get_mut(lent as usize);
         let mut lending = place.and_then(Option::take).ok_or(Violation::State)?;
         let waiting = core::mem::take(&mut lending.waiting);
-        let mut status = h.status;
-        if status == Status::Ok {
-            side.cache.opened(lent, h.grant, h.arg != 0)?;
+        if let Some(given) = given {
             lending.addr = h.addr;
-            for extent in extents(payload, h.bytes)? {
+            for extent in given {
                 if lending.extents.push(extent, GFP_KERNEL).is_err() {
                     status = Status::NoMemory;
                 }
             }
-        } else {
-            side.cache.forget(lent);
         }
         let (node, key, rights) = (lending.node, lending.key, lending.rights);
         if let Some(place) = side.lent.get_mut(lent as usize) {

@@ -142,6 +142,36 @@ fn unanswered(w: &World, write: bool, len: usize, op: MemOp) -> Outcome {
     })
 }
 
+/// We answer an OPEN with no grant's number: the link ends, and with it the call that waits for the
+/// grant.
+fn opened_as_nothing(w: &World) -> Outcome {
+    as_node(w, |w, _, mut peer, region| {
+        let mut aio = Aio::new()?;
+        aio.begin(&region, true, MANY)?;
+        let open = asked(w, &mut peer, MemOp::Open)?;
+        let extent = RemoteExtent {
+            iova: 0,
+            len: LEN,
+            rkey: 1,
+        };
+        let answer = MemHeader {
+            bytes: LEN,
+            rights: open.rights,
+            ..MemHeader::answer(open.id, MemOp::Open, Status::Ok)
+        };
+        peer.send(answer, &extent.encode())?;
+        let ended = peer.wait(w.limit(15), |_| aio.ended().transpose());
+        if ended.is_err() {
+            drop(peer);
+            return Err(said("the call waits for ever"));
+        }
+        let res = ended??;
+        let what = format!("the call ended with {res}");
+        ensure(res == -i64::from(libc::ECONNRESET), &what)?;
+        peer.is_closed(w.limit(10))
+    })
+}
+
 /// A queued operation that is canceled, or whose queue is closed, does not wait for our answer to
 /// its OPEN. The grant, which was for that operation alone, is given back.
 fn grant_for_nobody(w: &World, closes: bool) -> Outcome {
@@ -234,6 +264,7 @@ fn free_is_lost(w: &World) -> Outcome {
 }
 
 pub const CASES: &[Case] = &[
+    whole("memory-silent/opened-as-nothing", |w| opened_as_nothing(w)),
     whole("memory-silent/open-of-a-write", |w| {
         unanswered(w, true, MANY, MemOp::Open)
     }),
