@@ -49,6 +49,8 @@ pub(super) struct Shared {
     /// Something has happened to an operation.
     touched: Atomic<bool>,
     completions: Atomic<u32>,
+    /// Completions in `reading` that the program has not got: its memory has faulted.
+    left: Atomic<u32>,
     room: Atomic<bool>,
     #[pin]
     waits: WaitQueue,
@@ -68,6 +70,7 @@ impl Shared {
             try_pin_init!(Self {
                 touched: Atomic::new(false),
                 completions: Atomic::new(0),
+                left: Atomic::new(0),
                 room: Atomic::new(true),
                 waits <- crate::new_wait_queue!("zrs_mem_queue::waits"),
                 reading <- new_mutex!(
@@ -403,14 +406,14 @@ impl QueueFile {
         Operation::moving(self.shared.clone(), place, write, chunks, len, locked)
     }
 
-    /// Takes completions.
-    fn take(&self, reading: &mut Reading) {
+    /// Takes `most` completions.
+    fn take(&self, reading: &mut Reading, most: usize) {
         let st = &mut *self.host.state.lock();
         let Some(queue) = st.queue(&self.shared) else {
             return;
         };
         let mut n = 0;
-        for place in reading.taken.iter_mut() {
+        for place in reading.taken.iter_mut().take(most) {
             let Some((at, completion)) = queue.core.reap() else {
                 break;
             };
@@ -451,7 +454,7 @@ impl AnonFile for QueueFile {
                 let reading = &mut *self.shared.reading.lock();
                 while iter.len() >= SIZE {
                     if reading.left.is_empty() {
-                        self.take(reading);
+                        self.take(reading, iter.len() / SIZE);
                     }
                     let Some(cqe) = reading.taken.get(reading.left.start) else {
                         break;
@@ -461,11 +464,14 @@ impl AnonFile for QueueFile {
                     }
                     // If it does not arrive, the next call gives it again.
                     if iter.copy_to_iter(cqe.as_bytes()) != SIZE {
+                        self.shared.left.store(reading.left.len() as u32, Relaxed);
+                        self.shared.waits.wake_all();
                         return if done == 0 { Err(EFAULT) } else { Ok(done) };
                     }
                     reading.left.start += 1;
                     done += SIZE;
                 }
+                self.shared.left.store(reading.left.len() as u32, Relaxed);
             }
             if done != 0 {
                 return Ok(done);
@@ -488,7 +494,8 @@ impl AnonFile for QueueFile {
 
     fn events(&self) -> u32 {
         let mut events = 0;
-        if self.shared.completions.load(Relaxed) != 0 {
+        let unread = |count: &Atomic<u32>| count.load(Relaxed) != 0;
+        if unread(&self.shared.completions) || unread(&self.shared.left) {
             events |= POLLIN | POLLRDNORM;
         }
         if self.shared.room.load(Relaxed) {

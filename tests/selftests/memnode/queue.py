@@ -15,6 +15,8 @@ import time
 
 sys.path.insert(0, "/zrs/userspace/examples")
 from zrs_mem import opened
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from hosts import PATIENCE
 
 NODES = ((1, 1), (1, 2))
 
@@ -119,6 +121,16 @@ check("ranges that overlap", one(q, COPY, one_fd, 1, 0, 5000, src_fd=one_fd) == 
 check("a COPY is cut short at the source's end", one(q, COPY, two_fd, 0, SIZE - 7, 100, src_fd=one_fd) == 7)
 check("one from beyond it", one(q, COPY, two_fd, 0, SIZE, 100, src_fd=one_fd) == -errno.ERANGE)
 check("one to beyond the target's end", one(q, COPY, two_fd, SIZE - 5, 0, 100, src_fd=one_fd) == -errno.ERANGE)
+
+# A read() with room for one leaves the other, and poll() says so.
+submit(q, *(sqe(WRITE, one_fd, 0, source.at, 10, n) for n in range(2)))
+late = time.monotonic() + 20 * PATIENCE
+first = completions(q, 1)[0]
+while not select.select([q], [], [], 0)[0] and time.monotonic() < late:
+    time.sleep(0.01)
+check("poll() says that there is another completion", select.select([q], [], [], 0)[0] == [q])
+rest = completions(q, 1)[0]
+check("which read() gives", sorted([*first, *rest]) == [0, 1])
 
 # Drain: the one with it sees all that came before, and those behind it see it.
 sqes = [sqe(WRITE, one_fd, n << 20, source.at + (n << 20), 1 << 20, n) for n in range(6)]
