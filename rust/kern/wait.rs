@@ -4,6 +4,7 @@
 //!
 //! C: `include/linux/wait.h`.
 
+use super::task;
 use crate::bindings;
 use core::{pin::Pin, ptr};
 use kernel::{
@@ -237,6 +238,8 @@ impl WaitQueue {
         let entry = Opaque::<bindings::wait_queue_entry>::uninit();
         let poller = Opaque::<bindings::wait_queue_entry>::uninit();
         let mut attempts = 4;
+        // Other threads must not depend on one that gets no processor.
+        inline = inline.filter(|_| task::eager());
         // SAFETY: both have room for one, and do not move until `finish_wait` has taken them off.
         unsafe {
             bindings::init_wait_entry(entry.get(), flags);
