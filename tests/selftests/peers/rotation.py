@@ -161,7 +161,7 @@ def being_made(v4):
 
     swap(0, [])
     seen = meanwhile(v4, swap, 8)
-    check("of keys that are exchanged, either is right or none", set(seen) <= {(BY_ZRS, 0), "EACCES"}, True)
+    check("of keys that are exchanged, either is right or none", set(seen) - {(BY_ZRS, 0), "EACCES"}, set())
     before = at_rest()
     check("then the last one is", answer(v4, NEVER), (BY_ZRS, 0))
     counted("then the last one is: proved at both ends", before, {"proved": 2})
@@ -171,7 +171,8 @@ def being_made(v4):
             remove(where) if n % 2 == 0 else add(where, OLD)
 
     seen = meanwhile(v4, drop, 8)
-    check("of a last key that goes, too", set(seen) <= {(BY_ZRS, 0), "EACCES"}, True)
+    # A key that comes ends a link without a proof, which may be in the middle of a connect().
+    check("of a last key that goes, too", set(seen) - {(BY_ZRS, 0), "EACCES", "ECONNRESET"}, set())
     before = at_rest()
     check("and it is back", answer(v4, NEVER), (BY_ZRS, 0))
     counted("and it is back: proved at both ends", before, {"proved": 2})
