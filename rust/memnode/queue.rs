@@ -406,7 +406,7 @@ impl QueueFile {
         Operation::moving(self.shared.clone(), place, write, chunks, len, locked)
     }
 
-    /// Takes `most` completions.
+    /// Takes up to `most` completions; the others stay where poll() sees them.
     fn take(&self, reading: &mut Reading, most: usize) {
         let st = &mut *self.host.state.lock();
         let Some(queue) = st.queue(&self.shared) else {

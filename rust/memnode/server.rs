@@ -9,7 +9,6 @@ use core::net::{Ipv4Addr, SocketAddr};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::counts::Counts;
 use super::grants::Pending;
 use super::host::{now_ms, Answer, Call, Host, Kind, Route, State};
 use super::node::{must_stop, Served, Tables, RUN_MAX};
@@ -253,9 +252,14 @@ impl State {
             Op::Alloc | Op::Info | Op::Key | Op::Put | Op::Get => {
                 let owner = (self.owner(&reply), reply.user());
                 let done = match self.node_at(at) {
-                    Some(served) => at_once(&host.counts, served, owner, op, h, payload),
+                    Some(served) => at_once(served, owner, op, h, payload),
                     None => Err(Status::NoNode),
                 };
+                match (op, &done) {
+                    (Op::Put, Ok(_)) => self.counts.served(true, h.len.into()),
+                    (Op::Get, Ok(_)) => self.counts.served(false, h.bytes),
+                    _ => {}
+                }
                 match done {
                     Ok((h, payload)) => self.answer(reply, h, payload),
                     Err(status) => self.answer_status(reply, op, status),
@@ -773,7 +777,6 @@ fn grant_answer(r: &Registration) -> Result<(MemHeader, KVec<u8>)> {
 
 /// The asks that the node itself answers.
 fn at_once(
-    counts: &Counts,
     served: &mut Served,
     (owner, user): (u32, Option<u32>),
     op: Op,
@@ -830,19 +833,13 @@ fn at_once(
                 ..ok
             }
         }
-        _ => return small(counts, served, op, h, payload).map(|payload| (ok, payload)),
+        _ => return small(served, op, h, payload).map(|payload| (ok, payload)),
     };
     Ok((answer, KVec::new()))
 }
 
 /// A PUT or GET of few bytes.
-fn small(
-    counts: &Counts,
-    served: &mut Served,
-    op: Op,
-    h: &MemHeader,
-    payload: &[u8],
-) -> Result<KVec<u8>, Status> {
+fn small(served: &mut Served, op: Op, h: &MemHeader, payload: &[u8]) -> Result<KVec<u8>, Status> {
     let (rights, len) = match op {
         Op::Put => (Rights::WRITE, u64::from(h.len)),
         _ => (Rights::READ, h.bytes),
@@ -864,6 +861,5 @@ fn small(
     });
     served.node.end(hold);
     copied.map_err(|_| Status::Io)?;
-    counts.served(op == Op::Put, len);
     Ok(out)
 }

@@ -180,9 +180,9 @@ impl Sock {
         timeout: &mut Timeout,
         mut cond: impl FnMut() -> Option<R>,
     ) -> core::result::Result<R, WaitError> {
-        // Other threads must not depend on one that gets no processor.
-        let link = link.filter(|_| task::eager());
-        if let (Some(link), 1..) = (&link, polls) {
+        // As of one that sleeps, other threads must not depend on one that gets no processor.
+        let spins = link.as_ref().filter(|_| polls > 0 && task::eager());
+        if let Some(link) = spins {
             let begin = task::jiffies();
             let end = now_ns().saturating_add(u64::from(polls) * 1000);
             let spent = || task::jiffies().wrapping_sub(begin);

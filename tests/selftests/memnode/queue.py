@@ -132,6 +132,15 @@ check("poll() says that there is another completion", select.select([q], [], [],
 rest = completions(q, 1)[0]
 check("which read() gives", sorted([*first, *rest]) == [0, 1])
 
+# A read() that faults leaves its completion to the next one, and poll() says so.
+submit(q, sqe(WRITE, one_fd, 0, source.at, 10, 3))
+select.select([q], [], [], 20 * PATIENCE)
+libc = ctypes.CDLL(None, use_errno=True)
+fault = libc.read(q, ctypes.c_void_p(8), 32), ctypes.get_errno()
+check("a read() to no memory is EFAULT", fault == (-1, errno.EFAULT))
+check("poll() says that its completion is there", select.select([q], [], [], 0)[0] == [q])
+check("which read() gives then", [*completions(q, 1)[0]] == [3])
+
 # Drain: the one with it sees all that came before, and those behind it see it.
 sqes = [sqe(WRITE, one_fd, n << 20, source.at + (n << 20), 1 << 20, n) for n in range(6)]
 sqes.append(sqe(COPY, two_fd, 0, 0, SIZE, 100, src_fd=one_fd, flags=DRAIN))

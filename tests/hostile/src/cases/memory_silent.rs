@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use zrs::mem::{Alloc, Key, NodeEntry, NodeId, Queue, Region};
 use zrs_core::mem::payload::RemoteExtent;
 use zrs_core::mem::status::Status;
@@ -142,32 +143,54 @@ fn unanswered(w: &World, write: bool, len: usize, op: MemOp) -> Outcome {
     })
 }
 
-/// We answer an OPEN with no grant's number: the link ends, and with it the call that waits for the
-/// grant.
-fn opened_as_nothing(w: &World) -> Outcome {
+/// We answer the OPEN `open` with the grant of this number; `once`: for one operation.
+fn give_grant(peer: &mut MemPeer, open: &MemHeader, grant: u32, once: bool) -> Outcome {
+    let extent = RemoteExtent {
+        iova: 0,
+        len: LEN,
+        rkey: 1,
+    };
+    let answer = MemHeader {
+        bytes: LEN,
+        grant,
+        rights: open.rights,
+        arg: once.into(),
+        ..MemHeader::answer(open.id, MemOp::Open, Status::Ok)
+    };
+    peer.send(answer, &extent.encode())
+}
+
+/// Whether a queue has a completion.
+fn is_done(queue: &Queue) -> bool {
+    let mut fds = [PollFd::new(queue, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0)
+}
+
+/// We give one grant's number twice: the link ends, and with it the operation that waits for the
+/// second grant.
+fn one_number_twice(w: &World) -> Outcome {
     as_node(w, |w, _, mut peer, region| {
-        let mut aio = Aio::new()?;
-        aio.begin(&region, true, MANY)?;
-        let open = asked(w, &mut peer, MemOp::Open)?;
-        let extent = RemoteExtent {
-            iova: 0,
-            len: LEN,
-            rkey: 1,
-        };
-        let answer = MemHeader {
-            bytes: LEN,
-            rights: open.rights,
-            ..MemHeader::answer(open.id, MemOp::Open, Status::Ok)
-        };
-        peer.send(answer, &extent.encode())?;
-        let ended = peer.wait(w.limit(15), |_| aio.ended().transpose());
-        if ended.is_err() {
-            drop(peer);
-            return Err(said("the call waits for ever"));
+        let mut queue = in_net(&w.net, || Queue::new(&w.zrs, 8))?;
+        let write = queue.write(vec![1; MANY], &region, 0);
+        queue.submit()?;
+        let first = asked(w, &mut peer, MemOp::Open)?;
+        // Nothing is written with that grant.
+        queue.cancel(write);
+        queue.submit()?;
+        for _ in 0..2 {
+            queue.completion()?;
         }
-        let res = ended??;
-        let what = format!("the call ended with {res}");
-        ensure(res == -i64::from(libc::ECONNRESET), &what)?;
+        let read = queue.read(&region, 0, vec![0; MANY]);
+        queue.submit()?;
+        let second = asked(w, &mut peer, MemOp::Open)?;
+        give_grant(&mut peer, &first, 5, false)?;
+        give_grant(&mut peer, &second, 5, false)?;
+        let done = peer.wait(w.limit(2), |_| is_done(&queue).then_some(()));
+        done.map_err(|_| said("the operation waits for ever"))?;
+        let done = queue.completion()?;
+        let what = format!("{:?} of {}", done.result, done.id);
+        let error = zrs::os_error(&said_of(done.result));
+        ensure(done.id == read && error == Some(libc::ECONNRESET), &what)?;
         peer.is_closed(w.limit(10))
     })
 }
@@ -203,19 +226,7 @@ fn grant_for_nobody(w: &World, closes: bool) -> Outcome {
         let gone = |_: &mut MemPeer| w.zrs.stats().ok().filter(|s| s.pages_pinned <= before);
         let gone = peer.wait(w.limit(2), gone);
         gone.map_err(|_| said("pages stay pinned"))?;
-        let extent = RemoteExtent {
-            iova: 0,
-            len: LEN,
-            rkey: 1,
-        };
-        let answer = MemHeader {
-            bytes: LEN,
-            grant: 5,
-            rights: open.rights,
-            arg: 1,
-            ..MemHeader::answer(open.id, MemOp::Open, Status::Ok)
-        };
-        peer.send(answer, &extent.encode())?;
+        give_grant(&mut peer, &open, 5, true)?;
         let close = asked(w, &mut peer, MemOp::Close)?;
         ensure(close.grant == 5, "another grant")
     })
@@ -264,7 +275,7 @@ fn free_is_lost(w: &World) -> Outcome {
 }
 
 pub const CASES: &[Case] = &[
-    whole("memory-silent/opened-as-nothing", |w| opened_as_nothing(w)),
+    whole("memory-silent/one-number-twice", |w| one_number_twice(w)),
     whole("memory-silent/open-of-a-write", |w| {
         unanswered(w, true, MANY, MemOp::Open)
     }),
