@@ -520,7 +520,7 @@ fn region(memory: &Arc<Memory>, r: &mut zrs_ioc_mem_region) -> Result {
     Ok(())
 }
 
-/// What is there now, and the counters.
+/// ZRS_IOC_MEM_STATS: regions, links and grants of now, and the counters.
 fn stats(memory: &Memory, s: &mut zrs_ioc_mem_stats) -> Result {
     zero(&s.reserved)?;
     let net = Net::current();

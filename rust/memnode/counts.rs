@@ -43,9 +43,9 @@ impl Counts {
         }
     }
 
-    /// A request is answered with `status`. That it is to be made again, or was canceled, or was
-    /// over, is no refusal; nor is an OPEN without a remote key, which the requester's host asks
-    /// for again or does without.
+    /// The host answers a request with `status`. The statuses of requests that are to be made
+    /// again, were canceled or were over are no refusals; nor is an OPEN without a grant, which the
+    /// requester's host sends again or does without.
     pub(super) fn request_served(&self, op: Option<Op>, status: Status) {
         self.requests_served.add(1);
         match (op, status) {

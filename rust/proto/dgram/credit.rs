@@ -62,8 +62,8 @@ impl<S: DerefMut<Target = [Option<u32>]>> CreditShare<S> {
     fn forget_freed(&mut self, flow: &LinkFlow) {
         self.freed = flow.allowed().wrapping_sub(self.credit);
         while let Some(number) = self.in_flight.first() {
-            // Numbers wrap; those in flight are less than the credit ahead of `freed`. One that was
-            // freed long ago may be any distance behind it.
+            // Numbers wrap; SENDs in flight are less than the credit ahead of `freed`. A SEND that
+            // was freed long ago may be any distance behind it.
             if number.wrapping_sub(self.freed) < self.credit {
                 break;
             }
