@@ -14,9 +14,11 @@ use super::queue::Shared;
 use super::region::Place;
 use crate::kern::pin::{LockedPages, PinnedPages};
 use crate::kern::regfile::AsyncCall;
+use crate::proto::mem::id::NodeId;
 use crate::proto::mem::status::Status;
 
-/// Operations that are under way at a time; the others wait in their order.
+/// Operations for one node that are under way at a time; the others wait in their order. A node that
+/// does not answer holds up its own alone.
 const UNDER_WAY: usize = 64;
 
 /// A call of a program that is under way, or waits.
@@ -25,10 +27,16 @@ struct AsyncOp {
     call: AsyncCall,
 }
 
+/// The calls for one node, in their order.
+struct NodeOps {
+    node: NodeId,
+    ops: KVec<KBox<AsyncOp>>,
+}
+
 /// All such calls of a host.
 pub(super) struct Asyncs {
     shared: Arc<Shared>,
-    ops: KVec<KBox<AsyncOp>>,
+    nodes: KVec<NodeOps>,
     /// One of them waits for room, or for another step.
     again: bool,
 }
@@ -38,9 +46,24 @@ impl Asyncs {
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
             shared: Shared::new()?,
-            ops: KVec::new(),
+            nodes: KVec::new(),
             again: false,
         })
+    }
+
+    /// The calls for a node, with room for another one. ENOMEM.
+    fn of(&mut self, node: NodeId) -> Result<&mut KVec<KBox<AsyncOp>>> {
+        let at = match self.nodes.iter().position(|n| n.node == node) {
+            Some(at) => at,
+            None => {
+                let ops = KVec::new();
+                self.nodes.push(NodeOps { node, ops }, GFP_KERNEL)?;
+                self.nodes.len() - 1
+            }
+        };
+        let ops = &mut self.nodes.get_mut(at).ok_or(ENOMEM)?.ops;
+        ops.reserve(1, GFP_KERNEL)?;
+        Ok(ops)
     }
 }
 
@@ -56,14 +79,15 @@ impl State {
     ) {
         let len = pages.iter().map(|p| p.len() as u64).sum();
         let shared = self.asyncs.shared.clone();
-        if let Err(e) = self.asyncs.ops.reserve(1, GFP_KERNEL) {
-            return call.complete(Err(e.into()));
-        }
+        let ops = match self.asyncs.of(place.node) {
+            Ok(ops) => ops,
+            Err(e) => return call.complete(Err(e)),
+        };
         match Operation::moving(shared, place, write, pages, len, locked) {
             // Without memory the call is dropped, which completes it.
             Ok(op) => {
                 if let Ok(op) = KBox::new(AsyncOp { op, call }, GFP_KERNEL) {
-                    let _ = self.asyncs.ops.push_within_capacity(op);
+                    let _ = ops.push_within_capacity(op);
                 }
             }
             Err(e) => call.complete(Err(e)),
@@ -76,9 +100,20 @@ impl State {
         if !self.asyncs.shared.take_touched() && !self.asyncs.again {
             return false;
         }
-        let mut ops = core::mem::take(&mut self.asyncs.ops);
-        let (mut at, mut ended) = (0, false);
+        let mut nodes = core::mem::take(&mut self.asyncs.nodes);
+        let mut ended = false;
         self.asyncs.again = false;
+        for node in nodes.iter_mut() {
+            ended |= self.advance_all(host, &mut node.ops);
+        }
+        nodes.retain(|node| !node.ops.is_empty());
+        self.asyncs.nodes = nodes;
+        ended
+    }
+
+    /// Takes the steps that are due of the calls for a node. Whether one has ended.
+    fn advance_all(&mut self, host: &Arc<Host>, ops: &mut KVec<KBox<AsyncOp>>) -> bool {
+        let (mut at, mut ended) = (0, false);
         while let Some(one) = ops.get_mut(at).filter(|_| at < UNDER_WAY) {
             match one.op.advance(self, host) {
                 Outlook::Waits => at += 1,
@@ -101,7 +136,6 @@ impl State {
                 }
             }
         }
-        self.asyncs.ops = ops;
         ended
     }
 }

@@ -3,7 +3,8 @@
 //! The context of memory nodes: the directory of each network namespace, and the hosts.
 //!
 //! A directory is kept for its namespace without keeping the namespace. A host, which has links and
-//! so keeps it, exists while a region or node is open there, and a little longer.
+//! so keeps it, exists while a region or node is open there, a little longer, and until the errands
+//! of its regions are made or given up.
 
 #![deny(unsafe_code)]
 

@@ -56,6 +56,14 @@ impl State {
         h: &MemHeader,
     ) -> Result<(), Status> {
         let (now, serial) = (now_ms(), self.number());
+        let requester = match reply {
+            Reply::Local(_) | Reply::Broker(_) => 0,
+            Reply::Peer(slot, ..) => *slot as u32 + 1,
+        };
+        // Before a key is used, which may allow one use.
+        if !self.copies.has_room(requester) {
+            return Err(Status::Again);
+        }
         let own = host.memory.own_domain(&host.net);
         let there = self.place_of(h.node, own);
         let peer = if there.is_some() {
@@ -99,10 +107,6 @@ impl State {
                 self.end_hold(source);
                 return Err(status);
             }
-        };
-        let requester = match reply {
-            Reply::Local(_) | Reply::Broker(_) => 0,
-            Reply::Peer(slot, ..) => *slot as u32 + 1,
         };
         let request = CopyRequest {
             requester,

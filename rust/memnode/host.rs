@@ -382,8 +382,12 @@ impl WorkItem<TICK> for Host {
     type Pointer = Arc<Host>;
 
     fn run(host: Arc<Host>) {
-        host.with(|st| st.look_at_times(&host));
-        if host.memory.take_idle(&host) {
+        let no_errands = host.with(|st| {
+            st.look_at_times(&host);
+            st.errands.is_empty()
+        });
+        // The last user has left its errands before it is gone.
+        if no_errands && host.memory.take_idle(&host) {
             host.wind_up();
             return;
         }

@@ -115,7 +115,7 @@ impl State {
     ) -> Result<(), Violation> {
         let side = self.side(slot).ok_or(Violation::State)?;
         if h.kind == Type::Revoked {
-            side.grants.revoked(h.grant)?;
+            side.grants.revoked(h.grant, now_ms())?;
             return self.invalidate(slot, h.grant);
         }
         let place = side.server.accept(h)?;
@@ -231,7 +231,7 @@ impl State {
                     return Err(Violation::State);
                 };
                 let side = self.side(slot).ok_or(Violation::State)?;
-                side.grants.closed(h.grant)?;
+                side.grants.closed(h.grant, now_ms())?;
                 self.invalidate(slot, h.grant)?;
                 self.answer_status(reply, op, Status::Ok);
             }
@@ -356,6 +356,11 @@ impl State {
             return Err(Violation::State);
         };
         let rights = Rights::from_bits(h.rights).ok_or(Violation::Type)?;
+        // Before the key is used, which may allow one use.
+        if !self.side(slot).ok_or(Violation::State)?.grants.has_room() {
+            self.answer_status(reply, Op::Open, Status::NoSpace);
+            return Ok(());
+        }
         let Some(served) = self.node_at(at) else {
             self.answer_status(reply, Op::Open, Status::NoNode);
             return Ok(());
@@ -797,6 +802,7 @@ fn at_once(
                 admission: h.key,
                 keep: h.flags & FLAG_KEEP != 0,
                 expires_ms: ends(h.arg),
+                now_ms: now,
                 secret: random_u64(),
             })?;
             MemHeader {

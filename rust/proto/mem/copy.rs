@@ -241,13 +241,20 @@ where
         self.jobs.is_empty()
     }
 
+    /// Whether there is room for another copy of `requester`: it has no more than are left, so that
+    /// one requester leaves half of the places to the others, and two a quarter.
+    pub fn has_room(&self, requester: u32) -> bool {
+        let left = self.jobs.room().saturating_sub(self.jobs.len());
+        left != 0 && self.sched.jobs(requester) as usize <= left
+    }
+
     /// Adds a copy; its number. Gives the request back if there is no room.
     pub fn add(&mut self, req: CopyRequest) -> Result<u32, CopyRequest> {
         let known = match req.target {
             Target::Local(_) => true,
             Target::Peer(link) => self.targets.get(link as usize).is_some(),
         };
-        if self.jobs.is_full() || !known || !self.sched.enter(req.requester) {
+        if !self.has_room(req.requester) || !known || !self.sched.enter(req.requester) {
             return Err(req);
         }
         self.order = self.order.wrapping_add(1);

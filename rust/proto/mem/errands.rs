@@ -75,7 +75,6 @@ impl<S: DerefMut<Target = [Slot<Errand>]>> Errands<S> {
     }
 
     /// Whether there is none.
-    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

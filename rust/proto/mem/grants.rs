@@ -17,7 +17,9 @@
 //! none is half done, and the memory can be deregistered.
 //!
 //! A peer that answers neither a Revoke nor the Heartbeat that follows the invalidation in time
-//! loses its memory link. When the queue pair is destroyed, grants in any state are deregistered.
+//! loses its memory link. So does one that holds up the device: the invalidation, or the
+//! registration of a grant that is revoked meanwhile, comes behind messages that the peer's device
+//! must take. When the queue pair is destroyed, grants in any state are deregistered.
 
 use core::ops::DerefMut;
 
@@ -30,16 +32,24 @@ use super::status::Status;
 /// Most grants of a link.
 pub const GRANTS_MAX: usize = 1024;
 
-/// Milliseconds that a peer has to answer a Revoke, and then the Heartbeat.
+/// Milliseconds that a peer has to answer a Revoke, then to take the messages in front of the
+/// invalidation, and then to answer the Heartbeat.
 pub const REVOKE_MS: u64 = 2000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    Registering { unwanted: bool },
+    /// With the time at which it was revoked, in milliseconds.
+    Registering(Option<u64>),
     Open,
-    Revoking { since_ms: u64 },
-    Invalidating,
-    Fenced { since_ms: u64 },
+    Revoking {
+        since_ms: u64,
+    },
+    Invalidating {
+        since_ms: u64,
+    },
+    Fenced {
+        since_ms: u64,
+    },
     Deregistering,
 }
 
@@ -93,17 +103,22 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
         self.slab.is_empty()
     }
 
+    /// Whether there is room for another one.
+    pub fn has_room(&self) -> bool {
+        !self.slab.is_full() && self.slab.len() < GRANTS_MAX
+    }
+
     /// Begins a grant for the ask at place `ask`: the caller registers memory for `reach`. Gives
     /// the hold back if there is no room.
     pub fn begin(&mut self, hold: Hold, reach: Range, ask: u32) -> Result<u32, (Hold, Status)> {
-        if self.slab.is_full() || self.slab.len() >= GRANTS_MAX {
+        if !self.has_room() {
             return Err((hold, Status::NoSpace));
         }
         self.seq = self.seq.wrapping_add(1) & (u32::MAX >> SLOT_BITS);
         self.seq = self.seq.max(1);
         let grant = Grant {
             number: self.seq << SLOT_BITS,
-            state: State::Registering { unwanted: false },
+            state: State::Registering(None),
             hold,
             reach,
             ask,
@@ -140,12 +155,12 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
     pub fn registered(&mut self, number: u32) -> Option<Registered> {
         let grant = self.get_mut(number)?;
         match grant.state {
-            State::Registering { unwanted: false } => {
+            State::Registering(None) => {
                 grant.state = State::Open;
                 Some(Registered::Answer(grant.ask))
             }
-            State::Registering { unwanted: true } => {
-                grant.state = State::Invalidating;
+            State::Registering(Some(since_ms)) => {
+                grant.state = State::Invalidating { since_ms };
                 Some(Registered::Stale(grant.ask))
             }
             _ => None,
@@ -156,10 +171,7 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
     /// hold.
     pub fn gone(&mut self, number: u32) -> Option<Hold> {
         let grant = self.get(number)?;
-        let over = matches!(
-            grant.state,
-            State::Registering { .. } | State::Deregistering
-        );
+        let over = matches!(grant.state, State::Registering(_) | State::Deregistering);
         if !over {
             return None;
         }
@@ -171,8 +183,8 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
     pub fn revoke_one(&mut self, now_ms: u64, must_stop: impl Fn(&Hold) -> bool) -> Option<u32> {
         for (_, grant) in self.slab.iter_mut() {
             match grant.state {
-                State::Registering { unwanted: false } if must_stop(&grant.hold) => {
-                    grant.state = State::Registering { unwanted: true };
+                State::Registering(None) if must_stop(&grant.hold) => {
+                    grant.state = State::Registering(Some(now_ms));
                 }
                 State::Open if must_stop(&grant.hold) => {
                     grant.state = State::Revoking { since_ms: now_ms };
@@ -186,23 +198,23 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
 
     /// Revoked has arrived: the caller makes the grant's remote keys invalid. It is a violation
     /// unless a Revoke was sent.
-    pub fn revoked(&mut self, number: u32) -> Result<(), Violation> {
+    pub fn revoked(&mut self, number: u32, now_ms: u64) -> Result<(), Violation> {
         let grant = self.get_mut(number).ok_or(Violation::State)?;
         if !matches!(grant.state, State::Revoking { .. }) {
             return Err(Violation::State);
         }
-        grant.state = State::Invalidating;
+        grant.state = State::Invalidating { since_ms: now_ms };
         Ok(())
     }
 
     /// CLOSE has arrived: the caller makes the grant's remote keys invalid. A Revoke may have
     /// crossed it. It is a violation for a grant that the peer does not have.
-    pub fn closed(&mut self, number: u32) -> Result<(), Violation> {
+    pub fn closed(&mut self, number: u32, now_ms: u64) -> Result<(), Violation> {
         let grant = self.get_mut(number).ok_or(Violation::State)?;
         if !matches!(grant.state, State::Open | State::Revoking { .. }) {
             return Err(Violation::State);
         }
-        grant.state = State::Invalidating;
+        grant.state = State::Invalidating { since_ms: now_ms };
         Ok(())
     }
 
@@ -214,7 +226,7 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
     /// afterwards.
     pub fn invalidated(&mut self, number: u32, now_ms: u64) -> bool {
         match self.get_mut(number) {
-            Some(grant) if grant.state == State::Invalidating => {
+            Some(grant) if matches!(grant.state, State::Invalidating { .. }) => {
                 grant.state = State::Fenced { since_ms: now_ms };
                 true
             }
@@ -254,13 +266,14 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
         Ok(&grant.hold)
     }
 
-    /// When the peer is late with a Revoked, or with a message after an invalidation: then its link
-    /// must be taken down.
+    /// When the peer is late with a Revoked, with taking what is in front of an invalidation, or
+    /// with a message after it: then its link must be taken down.
     pub fn overdue_ms(&self, patience_ms: u64) -> Option<u64> {
         let since = self.slab.iter().filter_map(|(_, g)| match g.state {
-            State::Revoking { since_ms } | State::Fenced { since_ms } => {
-                Some(since_ms.saturating_add(patience_ms))
-            }
+            State::Revoking { since_ms }
+            | State::Invalidating { since_ms }
+            | State::Fenced { since_ms }
+            | State::Registering(Some(since_ms)) => Some(since_ms.saturating_add(patience_ms)),
             _ => None,
         });
         since.min()
@@ -272,10 +285,12 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
     pub fn link_down_one(&mut self) -> Option<u32> {
         for (_, grant) in self.slab.iter_mut() {
             match grant.state {
-                State::Registering { .. } => grant.state = State::Registering { unwanted: true },
+                State::Registering(revoked_ms) => {
+                    grant.state = State::Registering(revoked_ms.or(Some(u64::MAX)));
+                }
                 State::Open
                 | State::Revoking { .. }
-                | State::Invalidating
+                | State::Invalidating { .. }
                 | State::Fenced { .. } => {
                     grant.state = State::Deregistering;
                     return Some(grant.number);

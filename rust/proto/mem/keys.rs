@@ -5,7 +5,7 @@
 //!
 //! Revoking a key revokes all keys derived from it. A revoked key stays in the table while an
 //! operation or grant that it let in is under way: that is how the node knows when revocation is
-//! complete. After that it stays until its place is needed, so that its holder is told that it is
+//! complete. After that it stays until a place is needed, so that its holder is told that it is
 //! stale rather than wrong.
 
 use core::ops::DerefMut;
@@ -22,6 +22,8 @@ pub struct KeyEntry {
     secret: u64,
     scope: Scope,
     parent: Option<u32>,
+    /// Keys in the table that were derived from it directly.
+    children: u32,
     revoked: bool,
     /// Operations and grants under way that only read.
     reads: u32,
@@ -41,7 +43,6 @@ pub struct KeyList {
 
 impl KeyList {
     /// Keys in the list, revoked ones among them.
-    #[cfg(not(MODULE))]
     pub fn len(self) -> u32 {
         self.len
     }
@@ -97,8 +98,8 @@ impl<S: DerefMut<Target = [KeySlot]>> Keys<S> {
         key.is_none_or(|k| k.revoked || k.scope.expired(now_ms))
     }
 
-    /// Adds a key to a region's list. `NoSpace` if there is no place for it, neither in the list
-    /// nor in the table.
+    /// Adds a key to a region's list. `NoSpace` if there is no place for it in the list, or none in
+    /// the table: see [`Self::drop_dead`].
     pub fn insert(
         &mut self,
         list: &mut KeyList,
@@ -107,16 +108,14 @@ impl<S: DerefMut<Target = [KeySlot]>> Keys<S> {
         parent: Option<u32>,
         now_ms: u64,
     ) -> Result<u32, Status> {
-        if self.0.is_full() || list.len >= KEYS_PER_REGION {
-            self.drop_dead(list, parent, now_ms);
-        }
-        if list.len >= KEYS_PER_REGION {
+        if list.len >= KEYS_PER_REGION && !self.drop_dead(list, now_ms) {
             return Err(Status::NoSpace);
         }
         let entry = KeyEntry {
             secret,
             scope,
             parent,
+            children: 0,
             revoked: false,
             reads: 0,
             writes: 0,
@@ -124,21 +123,24 @@ impl<S: DerefMut<Target = [KeySlot]>> Keys<S> {
             next: list.first,
         };
         let at = self.0.insert(entry).ok_or(Status::NoSpace)?;
+        if let Some(parent) = parent.and_then(|at| self.0.get_mut(at)) {
+            parent.children = parent.children.saturating_add(1);
+        }
         list.first = Some(at);
         list.len = list.len.saturating_add(1);
         Ok(at)
     }
 
-    /// Drops one key that is revoked, used up or expired, idle, and no key's parent.
-    fn drop_dead(&mut self, list: &mut KeyList, keep: Option<u32>, now_ms: u64) {
+    /// Drops one key of a region that is revoked, used up or expired, idle, and no key's parent.
+    /// False if there is none.
+    pub fn drop_dead(&mut self, list: &mut KeyList, now_ms: u64) -> bool {
         let ended = |k: &KeyEntry| k.revoked || k.scope.uses == Some(0) || k.scope.expired(now_ms);
-        let idle = |k: &KeyEntry| ended(k) && k.reads == 0 && k.writes == 0 && k.waiters == 0;
-        let is_parent = |at: u32| self.list(*list).any(|(_, k)| k.parent == Some(at));
+        let unused = |k: &KeyEntry| k.reads == 0 && k.writes == 0 && k.waiters == 0;
         let dead = self
             .list(*list)
-            .find(|(at, k)| idle(k) && Some(*at) != keep && !is_parent(*at));
-        let Some((dead, next)) = dead.map(|(at, k)| (at, k.next)) else {
-            return;
+            .find(|(_, k)| ended(k) && unused(k) && k.children == 0);
+        let Some((dead, next, parent)) = dead.map(|(at, k)| (at, k.next, k.parent)) else {
+            return false;
         };
         let before = self.list(*list).find(|(_, k)| k.next == Some(dead));
         match before.map(|(at, _)| at).and_then(|at| self.0.get_mut(at)) {
@@ -146,7 +148,10 @@ impl<S: DerefMut<Target = [KeySlot]>> Keys<S> {
             None => list.first = next,
         }
         list.len = list.len.saturating_sub(1);
-        self.0.remove(dead);
+        if let Some(parent) = parent.and_then(|at| self.0.get_mut(at)) {
+            parent.children = parent.children.saturating_sub(1);
+        }
+        self.0.remove(dead).is_some()
     }
 
     /// Drops all keys of a region.
@@ -239,6 +244,16 @@ impl<S: DerefMut<Target = [KeySlot]>> Keys<S> {
     pub fn live(&self, list: KeyList) -> u32 {
         let live = self.list(list).filter(|(_, k)| !k.revoked).count();
         u32::try_from(live).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the table is full.
+    pub fn is_full(&self) -> bool {
+        self.0.is_full()
+    }
+
+    /// Most keys in the table.
+    pub fn room(&self) -> usize {
+        self.0.room()
     }
 
     /// Keys in the table.

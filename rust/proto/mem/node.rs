@@ -116,11 +116,11 @@ pub struct Config {
     pub run_max: u32,
     /// Most bytes in regions of one owner; the local host has no limit.
     pub owner_bytes_max: u64,
-    /// Share of the regions, and of their extents, that one other host can have, in percent; at
-    /// least one region.
+    /// Share of the regions, and of their extents and keys, that one other host can have, in
+    /// percent; at least one region.
     pub owner_percent: u32,
-    /// Share of the regions that one user of the local host can have, in percent; at least one
-    /// region.
+    /// Share of the regions and keys that one user of the local host can have, in percent; at
+    /// least one region.
     pub user_percent: u32,
     /// A region goes this long after its owner's host is lost.
     pub orphan_ms: u64,
@@ -144,6 +144,8 @@ pub struct AllocRequest {
     pub keep: bool,
     /// It goes at this time.
     pub expires_ms: Option<u64>,
+    /// The time now.
+    pub now_ms: u64,
     /// Secret of its first key; random.
     pub secret: u64,
 }
@@ -319,7 +321,51 @@ impl<S: Storage> Node<S> {
         regions >= share(self.regions.room()) || extents >= share(self.extents.room())
     }
 
-    /// Whether the share of `user` is used up.
+    /// Makes room for another key of a region of `owner` and `user`, within their shares and in the
+    /// table: drops one that can never be used again if it must. `Quota` or `NoSpace` if there is
+    /// none.
+    fn room_for_key(&mut self, owner: u32, user: Option<u32>, now_ms: u64) -> Result<(), Status> {
+        let (host, user_percent) = (self.cfg.owner_percent, self.cfg.user_percent);
+        if owner != OWNER_LOCAL {
+            self.room_in_share(host, |r| r.owner == owner, now_ms)?;
+        }
+        if user.is_some() {
+            self.room_in_share(user_percent, |r| r.user == user, now_ms)?;
+        }
+        if self.keys.is_full() && !self.drop_dead_key(|_| true, now_ms) {
+            return Err(Status::NoSpace);
+        }
+        Ok(())
+    }
+
+    /// Room for a key in the share of the regions for which `theirs` is true; one key is always in
+    /// the share.
+    fn room_in_share(
+        &mut self,
+        percent: u32,
+        theirs: impl Fn(&Region) -> bool,
+        now_ms: u64,
+    ) -> Result<(), Status> {
+        let keys = self.regions.iter().filter(|(_, r)| theirs(r));
+        let keys = keys.fold(0_usize, |sum, (_, r)| {
+            sum.saturating_add(r.keys.len() as usize)
+        });
+        let share = self.keys.room().saturating_mul(percent as usize) / 100;
+        if keys >= share.max(1) && !self.drop_dead_key(theirs, now_ms) {
+            return Err(Status::Quota);
+        }
+        Ok(())
+    }
+
+    /// Drops a key that can never be used again, of a region for which `theirs` is true. False if
+    /// there is none.
+    fn drop_dead_key(&mut self, theirs: impl Fn(&Region) -> bool, now_ms: u64) -> bool {
+        let Self { regions, keys, .. } = self;
+        let mut theirs = regions.iter_mut().filter(|(_, r)| theirs(r));
+        theirs.any(|(_, r)| keys.drop_dead(&mut r.keys, now_ms))
+    }
+
+    /// Whether the share of `user` of the regions is used up.
     fn share_is_full(&self, user: u32) -> bool {
         let theirs = self.regions.iter().filter(|(_, r)| r.user == Some(user));
         let percent = self.cfg.user_percent as usize;
@@ -350,6 +396,7 @@ impl<S: Storage> Node<S> {
         if req.user.is_some_and(|user| self.share_is_full(user)) {
             return Err(Status::Quota);
         }
+        self.room_for_key(req.owner, req.user, req.now_ms)?;
         let page = 1_u64
             .checked_shl(self.cfg.page_shift)
             .ok_or(Status::Invalid)?;

@@ -48,7 +48,6 @@ impl<F: DerefMut<Target = [Flow]>> Scheduler<F> {
     }
 
     /// Jobs of `flow`.
-    #[cfg(not(MODULE))]
     pub fn jobs(&self, flow: u32) -> u32 {
         self.flows.get(flow as usize).map_or(0, |f| f.jobs)
     }

@@ -60,6 +60,10 @@ pub struct MemPeer {
     pub closed: Option<String>,
     /// Gives the module credit for one message at a time.
     pub stingy: bool,
+    /// Whether what has arrived makes room for more at once.
+    pub reposts: bool,
+    /// Receives that were not posted again.
+    kept: Vec<u64>,
 }
 
 fn prepare(ep: &mut Endpoint) -> io::Result<()> {
@@ -88,6 +92,8 @@ impl MemPeer {
             proofs: VecDeque::new(),
             closed: None,
             stingy: false,
+            reposts: true,
+            kept: Vec::new(),
         })
     }
 
@@ -175,7 +181,10 @@ impl MemPeer {
             let message = violated(Message::decode(head, payload.len() as u32))?;
             self.arrived = self.arrived.wrapping_add(1);
             self.allowed = message.link_credit();
-            self.ep.post_recv(wc.wr_id, slot * SLOT, SLOT)?;
+            match self.reposts {
+                true => self.ep.post_recv(wc.wr_id, slot * SLOT, SLOT)?,
+                false => self.kept.push(wc.wr_id),
+            }
             match message {
                 Message::Mem(h) => self.inbox.push_back((h, payload.to_vec())),
                 Message::Link(h) if matches!(h.kind, wire::Type::Challenge | wire::Type::Proof) => {
@@ -195,6 +204,19 @@ impl MemPeer {
             }
         }
         Ok(())
+    }
+
+    /// Whether the device takes no message any more.
+    pub fn is_full(&self) -> bool {
+        self.kept.len() == RECVS
+    }
+
+    /// The device takes one more message.
+    pub fn take_one(&mut self) -> Outcome {
+        match self.kept.pop() {
+            Some(slot) => self.ep.post_recv(slot, slot as usize * SLOT, SLOT),
+            None => Ok(()),
+        }
     }
 
     pub fn wait<T>(
@@ -228,11 +250,17 @@ impl MemPeer {
         Ok(())
     }
 
-    pub fn send_as_is(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Waits until a message may be posted. A question for life may be answered meanwhile, with more
+    /// credit than before, so the credit of the message is known afterwards.
+    fn wait_for_room(&mut self) -> Outcome {
         self.wait(Duration::from_secs(20), |p| {
             let room = p.allowed.wrapping_sub(p.sent) > 1 && p.pending < SENDS / 2;
             (room || p.closed.is_some()).then_some(())
-        })?;
+        })
+    }
+
+    pub fn send_as_is(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.wait_for_room()?;
         self.post(Op::Send, bytes, 0, 0)
     }
 
@@ -244,6 +272,7 @@ impl MemPeer {
     }
 
     pub fn send(&mut self, h: MemHeader, payload: &[u8]) -> io::Result<()> {
+        self.wait_for_room()?;
         let h = MemHeader {
             len: payload.len() as u32,
             link_credit: match self.stingy {
@@ -252,16 +281,17 @@ impl MemPeer {
             },
             ..h
         };
-        self.send_as_is(&[&h.encode()[..], payload].concat())
+        self.post(Op::Send, &[&h.encode()[..], payload].concat(), 0, 0)
     }
 
     /// Says something that is part of the proof of a key, or of links in general.
     pub fn say(&mut self, kind: wire::Type, payload: &[u8]) -> Outcome {
+        self.wait_for_room()?;
         let nobody = ChanId::default();
         let mut h = Header::new(kind, nobody, nobody);
         h.len = payload.len() as u32;
         h.link_credit = CREDIT.wrapping_add(self.arrived);
-        self.send_as_is(&[&h.encode()[..], payload].concat())
+        self.post(Op::Send, &[&h.encode()[..], payload].concat(), 0, 0)
     }
 
     /// The payload of the next message of the proof, which must be of this type.

@@ -44,9 +44,11 @@ impl<S: Storage> Node<S> {
     }
 
     /// Offset in the region of the `len` bytes at `addr`. `Range` unless all of them are in the
-    /// region.
+    /// region; `Denied` for a wrong secret, whose holder is told nothing of the region.
     pub fn range_of(&self, key: Key, addr: u64, len: u64) -> Result<Range, Status> {
         let region = self.region(key)?;
+        let known = self.keys.find(region.keys, key.secret);
+        known.ok_or(Status::Denied)?;
         let off = addr.checked_sub(region.va).ok_or(Status::Range)?;
         let range = Range { off, len };
         let whole = Range {
@@ -166,7 +168,7 @@ impl<S: Storage> Node<S> {
     /// Derives a key from `key`, for `wanted`, with a random secret.
     ///
     /// Errors: as [`Scope::derive`]; `Range` beyond the region; `NoSpace` if the region has all the
-    /// keys that it may have.
+    /// keys that it may have; `Quota` if the regions of its owner's host, or user, have.
     pub fn derive(
         &mut self,
         key: Key,
@@ -180,6 +182,9 @@ impl<S: Storage> Node<S> {
             return Err(Status::Range);
         }
         let scope = scope.derive(wanted)?;
+        let region = self.region(key)?;
+        let (owner, user) = (region.owner, region.user);
+        self.room_for_key(owner, user, now_ms)?;
         let region = self.regions.get_mut(key.region).ok_or(Status::Stale)?;
         if self.keys.find(region.keys, secret).is_some() {
             return Err(Status::Again);

@@ -59,6 +59,7 @@ enum Item {
 /// What an onlooker knows of a copy.
 #[derive(Default)]
 struct Seen {
+    requester: u32,
     len: u64,
     landed: u64,
     in_flight: u64,
@@ -90,13 +91,16 @@ fn a_copy_is_finished_when_nothing_of_it_can_land() {
                             asked += 1;
                             assert_eq!(c.find(requester, step), Some(job));
                             let new = Seen {
+                                requester,
                                 len,
                                 ..Seen::default()
                             };
                             assert!(seen.insert(job, new).is_none());
                         }
                         Err(back) => {
-                            assert_eq!(c.len(), 6);
+                            let theirs = seen.values().filter(|s| s.requester == requester);
+                            let left = 6 - c.len();
+                            assert!(left == 0 || theirs.count() > left, "there is room");
                             n.end(back.source);
                             if let Target::Local(hold) = back.target {
                                 n.end(hold);
@@ -266,7 +270,7 @@ fn shares(jobs: &[(u32, u32)], total: u64) -> [u64; 4] {
         jobs_per_target: u32::MAX,
         in_flight_max: u64::MAX,
     };
-    let mut c = copies(big, 64);
+    let mut c = copies(big, 128);
     for (requester, count) in jobs {
         for token in 0..u64::from(*count) {
             c.add(ask(&mut n, key, 1 << 30, *requester, token, Some(0)))
@@ -286,6 +290,27 @@ fn shares(jobs: &[(u32, u32)], total: u64) -> [u64; 4] {
         }
     }
     sent
+}
+
+// rows: M4
+#[test]
+fn a_requester_leaves_places_to_the_others() {
+    let mut n = node(&Sizes::default());
+    let key = n.alloc(&request(100, 1)).unwrap();
+    let mut c = copies(LIMITS, 16);
+    let mut fill = |c: &mut TestCopies, requester| {
+        let mut added = 0;
+        while c.has_room(requester) {
+            c.add(ask(&mut n, key, 50, requester, added, Some(0)))
+                .unwrap();
+            added += 1;
+        }
+        let back = c.add(ask(&mut n, key, 50, requester, added, Some(0)));
+        n.end(back.unwrap_err().source);
+        added
+    };
+    let most: Vec<_> = (0..4).map(|who| fill(&mut c, who)).collect();
+    assert_eq!(most, [9, 4, 2, 1]);
 }
 
 // rows: M4

@@ -37,7 +37,7 @@ fn what_a_written_must_be() {
     let check = |g: &NodeGrants, addr, len| g.check_written(number, addr, len).map(|_| ());
     assert_eq!(check(&g, 100, 50), Err(Status::Stale), "not registered");
     assert_eq!(
-        g.closed(number),
+        g.closed(number, 0),
         Err(Violation::State),
         "not known to the peer"
     );
@@ -51,7 +51,7 @@ fn what_a_written_must_be() {
         g.check_written(number + 1, 100, 1).err(),
         Some(Status::Stale)
     );
-    assert_eq!(g.revoked(number), Err(Violation::State), "not asked for");
+    assert_eq!(g.revoked(number, 0), Err(Violation::State), "not asked for");
     assert_eq!(g.revoke_one(7, |_| false), None);
     assert_eq!(g.revoke_one(7, |_| true), Some(number));
     assert_eq!(g.revoke_one(8, |_| true), None, "once");
@@ -59,12 +59,13 @@ fn what_a_written_must_be() {
     assert_eq!(g.overdue_ms(2000), Some(2007));
     assert!(g.gone(number).is_none(), "the peer may still write");
     assert!(!g.invalidated(number, 8), "it has not said Revoked");
-    assert_eq!(g.revoked(number), Ok(()));
+    assert_eq!(g.revoked(number, 8), Ok(()));
+    // The invalidation comes behind messages that the peer must take.
     assert_eq!(
-        (g.revoked(number), g.overdue_ms(2000)),
-        (Err(Violation::State), None)
+        (g.revoked(number, 9), g.overdue_ms(2000)),
+        (Err(Violation::State), Some(2008))
     );
-    assert_eq!(g.closed(number), Err(Violation::State));
+    assert_eq!(g.closed(number, 9), Err(Violation::State));
     // A message that arrives before the remote keys are invalid proves nothing.
     assert_eq!(g.heard_one(), None);
     assert!(g.invalidated(number, 9) && !g.invalidated(number, 10));
@@ -77,6 +78,15 @@ fn what_a_written_must_be() {
     assert_eq!(g.overdue_ms(2000), None);
     n.end(g.gone(number).unwrap());
     assert!(g.gone(number).is_none() && g.is_empty());
+    // So does the registration of a grant that is revoked meanwhile.
+    let number = g.begin(hold(&mut n, key, Rights::READ), reach, 3).unwrap();
+    assert_eq!(g.revoke_one(20, |_| true), None);
+    assert_eq!(g.revoke_one(30, |_| true), None);
+    assert_eq!(g.overdue_ms(2000), Some(2020));
+    assert_eq!(g.registered(number), Some(Registered::Stale(3)));
+    assert_eq!(g.overdue_ms(2000), Some(2020));
+    assert_eq!(g.link_down_one(), Some(number));
+    n.end(g.gone(number).unwrap());
     // A reader's grant lets nothing be written.
     let number = g.begin(hold(&mut n, key, Rights::READ), reach, 3).unwrap();
     g.registered(number).unwrap();
@@ -127,6 +137,8 @@ struct Pair {
     registering: Vec<(u32, u32, bool)>,
     invalidating: Vec<u32>,
     deregistering: Vec<u32>,
+    /// Grants that the peer has given back.
+    ended: Vec<u32>,
     writes: u32,
 }
 
@@ -174,11 +186,13 @@ impl Pair {
                 }
             }
             Some(ToNode::Revoked(number)) => {
-                self.grants.revoked(number).expect("only after a Revoke");
+                self.grants.revoked(number, 0).expect("only after a Revoke");
+                self.ended.push(number);
                 self.invalidating.push(number);
             }
             Some(ToNode::Close(number)) => {
-                self.grants.closed(number).expect("only an open one");
+                self.grants.closed(number, 0).expect("only an open one");
+                self.ended.push(number);
                 self.invalidating.push(number);
             }
             // The device: the remote key must be valid, whatever the state.
@@ -186,7 +200,11 @@ impl Pair {
                 self.writes += 1;
                 let valid = self.grants.check_written(number, 0, 1).is_ok();
                 let revoked = self.grants.overdue_ms(0).is_some();
-                assert!(valid || revoked, "the remote key is not valid any more");
+                let ended = self.ended.contains(&number);
+                assert!(
+                    (valid || revoked) && !ended,
+                    "the remote key is not valid any more"
+                );
             }
         }
     }
@@ -301,6 +319,7 @@ fn remote_keys_are_used_while_they_are_valid() {
             registering: Vec::new(),
             invalidating: Vec::new(),
             deregistering: Vec::new(),
+            ended: Vec::new(),
             writes: 0,
         };
         for now in 0..300 {
@@ -354,7 +373,7 @@ fn a_lost_link_ends_all_grants() {
     g.registered(numbers[0]).unwrap();
     g.registered(numbers[1]).unwrap();
     let revoked = g.revoke_one(0, |_| true).unwrap();
-    g.revoked(revoked).unwrap();
+    g.revoked(revoked, 0).unwrap();
     assert!(g.invalidated(revoked, 0));
     let mut ended: Vec<_> = std::iter::from_fn(|| g.link_down_one()).collect();
     ended.sort_unstable();

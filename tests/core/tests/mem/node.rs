@@ -426,6 +426,97 @@ fn a_host_leaves_regions_and_extents_to_the_others() {
 
 // rows: M4
 #[test]
+fn a_host_and_a_user_leave_keys_to_the_others() {
+    let part = scope(Rights::ALL, whole(PAGE));
+    let of = |owner, user, secret| AllocRequest {
+        owner,
+        user,
+        ..request(PAGE, secret)
+    };
+    for (owner, user) in [(3, None), (0, Some(7))] {
+        let mut n = node(&Sizes {
+            keys: 12,
+            owner_percent: 50,
+            ..Sizes::default()
+        });
+        let first = n.alloc(&of(owner, user, 1)).unwrap();
+        let second = n.alloc(&of(owner, user, 2)).unwrap();
+        let mut derived: Vec<_> = (3..7)
+            .map(|secret| n.derive(first, &part, secret, 0).unwrap())
+            .collect();
+        assert_eq!(n.derive(second, &part, 9, 0), Err(Status::Quota));
+        assert_eq!(n.alloc(&of(owner, user, 9)), Err(Status::Quota));
+        // Those that can never be used again make room, of whatever region they are.
+        n.revoke(first, derived.pop().unwrap(), 1, 0).unwrap();
+        assert_eq!(n.next_quiet(), Some((1, Status::Ok)));
+        n.derive(second, &part, 9, 0).unwrap();
+        assert_eq!(n.derive(second, &part, 10, 0), Err(Status::Quota));
+        n.free(second, 2, 0).unwrap();
+        n.derive(first, &part, 11, 0).unwrap();
+        // The others have the other half.
+        let other = n.alloc(&of(4, Some(8), 20)).unwrap();
+        for secret in 21..26 {
+            n.derive(other, &part, secret, 0).unwrap();
+        }
+    }
+}
+
+// rows: M4
+#[test]
+fn keys_that_have_ended_make_room_in_all_regions() {
+    let mut n = node(&Sizes {
+        keys: 8,
+        ..Sizes::default()
+    });
+    let first = alloc(&mut n, PAGE, 1);
+    let once = Scope {
+        uses: Some(1),
+        ..scope(Rights::READ, whole(PAGE))
+    };
+    let soon = Scope {
+        expires_ms: Some(50),
+        ..once
+    };
+    let keys: Vec<_> = (2..7)
+        .map(|secret| n.derive(first, &once, secret, 0).unwrap())
+        .collect();
+    let parent = n.derive(first, &soon, 7, 0).unwrap();
+    let held = read(&mut n, keys[0]).unwrap();
+    let second = alloc(&mut n, PAGE, 8);
+    for (now_ms, why) in [(0, Err(Status::NoSpace)), (60, Ok(()))] {
+        let more = AllocRequest {
+            now_ms,
+            ..request(PAGE, 9)
+        };
+        assert_eq!(
+            n.alloc(&more).map(|_| ()),
+            why,
+            "one is used up, but in use"
+        );
+    }
+    let at = |n: &TestNode, key| n.info(key, 0).map(|i| i.len);
+    assert_eq!(at(&n, parent), Err(Status::Denied), "its place was needed");
+    n.end(held);
+    n.derive(second, &once, 10, 0).unwrap();
+    assert_eq!(at(&n, keys[0]), Err(Status::Denied));
+    assert_eq!(at(&n, keys[1]), Ok(PAGE));
+    assert_eq!(n.derive(second, &once, 11, 0), Err(Status::NoSpace));
+}
+
+// rows: M4
+#[test]
+fn a_wrong_secret_learns_nothing_of_the_region() {
+    let mut n = node(&Sizes::default());
+    let key = n.alloc(&request(PAGE, 1)).unwrap();
+    let wrong = Key { secret: 2, ..key };
+    for addr in [0x1000, 0x1000 + PAGE] {
+        assert_eq!(n.range_of(wrong, addr, 1), Err(Status::Denied));
+    }
+    assert_eq!(n.range_of(key, 0x1000 + PAGE, 1), Err(Status::Range));
+}
+
+// rows: M4
+#[test]
 fn what_there_is_no_room_for_changes_nothing() {
     let s = Sizes {
         pages: 8,

@@ -103,6 +103,7 @@ pub fn request(len: u64, secret: u64) -> AllocRequest {
         admission: Key::default(),
         keep: false,
         expires_ms: None,
+        now_ms: 0,
         secret,
     }
 }

@@ -40,7 +40,7 @@ impl World {
                 )
             }
             Type::Revoked => {
-                self.links[link].grants.revoked(h.grant)?;
+                self.links[link].grants.revoked(h.grant, self.now)?;
                 self.links[link].invalidating.push(h.grant);
                 Ok(())
             }
@@ -109,6 +109,7 @@ impl World {
                     admission: h.key,
                     keep: h.flags & FLAG_KEEP != 0,
                     expires_ms: (h.arg != 0).then_some(now + u64::from(h.arg)),
+                    now_ms: now,
                     secret,
                 };
                 let answer = match self.hosts[host].node.alloc(&req) {
@@ -185,7 +186,7 @@ impl World {
                 let Reply::Peer { link, .. } = reply else {
                     return Err(Violation::State);
                 };
-                self.links[link].grants.closed(h.grant)?;
+                self.links[link].grants.closed(h.grant, self.now)?;
                 self.stats.grants_closed += 1;
                 self.links[link].invalidating.push(h.grant);
                 self.answer(host, reply, op, Status::Ok);

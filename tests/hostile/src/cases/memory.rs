@@ -189,6 +189,96 @@ fn no_answer_behind(w: &mut World) -> Outcome {
     peer.is_closed(w.limit(10))
 }
 
+/// CLOSE behind asks whose answers the peer's device takes one in a second and a half: the remote
+/// keys become invalid behind these, and free does not wait for all of them.
+fn few_receives(w: &mut World) -> Outcome {
+    let (mut peer, victim, grant) = granted(w)?;
+    let before = w.mem_stats()?.late_revokes;
+    peer.reposts = false;
+    while !peer.is_full() {
+        peer.alive(&victim, w)?;
+    }
+    for _ in 0..30 {
+        let h = peer.new_ask(MemOp::Info);
+        peer.send(h, &[])?;
+    }
+    let close = MemHeader {
+        grant: grant.number,
+        ..peer.new_ask(MemOp::Close)
+    };
+    peer.send(close, &[])?;
+    thread::scope(|scope| {
+        let freeing = scope.spawn(|| victim.free(w));
+        while !freeing.is_finished() {
+            peer.take_one()?;
+            let until = Instant::now() + Duration::from_millis(1500);
+            while !freeing.is_finished() && Instant::now() < until {
+                peer.pump()?;
+                sleep(Duration::from_millis(1));
+            }
+        }
+        joined_scoped(freeing)
+    })?;
+    peer.is_closed(w.limit(10))?;
+    let late = w.mem_stats()?.late_revokes - before;
+    ensure(late == 1, &format!("{late} late revokes were counted"))
+}
+
+/// An OPEN that is refused for want of room leaves a key its one use.
+fn no_room_keeps_a_use(w: &mut World) -> Outcome {
+    let (mut peer, victim, grant) = granted(w)?;
+    let derive = MemHeader {
+        node: victim.node,
+        key: victim.key,
+        rights: Rights::WRITE.bits(),
+        bytes: SMALL,
+        addr2: 1,
+        ..peer.new_ask(MemOp::Key)
+    };
+    let (answer, _) = peer.ask(derive, &[], w)?;
+    ensure(answer.status == Status::Ok, "KEY was refused")?;
+    let once = answer.key2;
+    let open = |peer: &mut MemPeer, key: Key| {
+        let h = MemHeader {
+            node: victim.node,
+            key,
+            rights: Rights::WRITE.bits(),
+            ..peer.new_ask(MemOp::Open)
+        };
+        peer.ask(h, &[], w).map(|(answer, _)| answer.status)
+    };
+    let grants = [grant, peer.open(&victim, Rights::WRITE, w)?];
+    let mut opened = grants.len();
+    while open(&mut peer, victim.key)? == Status::Ok {
+        opened += 1;
+        ensure(opened < 10_000, "there is room without end")?;
+    }
+    let status = open(&mut peer, once)?;
+    ensure(
+        status == Status::NoSpace,
+        &format!("{status:?} where there is no room"),
+    )?;
+    for (grant, expected) in grants.iter().zip([Status::Ok, Status::Stale]) {
+        let close = MemHeader {
+            grant: grant.number,
+            ..peer.new_ask(MemOp::Close)
+        };
+        peer.ask(close, &[], w)?;
+        let end = Instant::now() + w.limit(10);
+        // Until the node has the grant back.
+        let status = loop {
+            match open(&mut peer, once)? {
+                Status::NoSpace if Instant::now() < end => sleep(Duration::from_millis(1)),
+                status => break status,
+            }
+        };
+        let what = format!("{status:?} where {expected:?} was expected");
+        ensure(status == expected, &what)?;
+    }
+    drop(peer);
+    victim.free(w)
+}
+
 /// A WRITE behind Revoked.
 fn write_after_revoked(w: &mut World) -> Outcome {
     let (mut peer, victim, grant) = granted(w)?;
@@ -400,6 +490,8 @@ pub const CASES: &[Case] = &[
     whole("memory/asks-without-credit", asks_without_credit),
     whole("memory/never-revoked", no_revoked),
     whole("memory/no-answer-behind-revoked", no_answer_behind),
+    whole("memory/few-receives", few_receives),
+    whole("memory/no-room-keeps-a-use", no_room_keeps_a_use),
     whole("memory/write-after-revoked", write_after_revoked),
     whole("memory/stalled-write", stalled_write),
     whole("memory/hello-twice", |w| {

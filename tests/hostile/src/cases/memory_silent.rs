@@ -16,7 +16,7 @@ use zrs_core::mem::status::Status;
 use zrs_core::mem::wire::{MemHeader, Op as MemOp, Type};
 
 use super::{ensure, whole, Case};
-use crate::mem_peer::{MemPeer, DOMAIN};
+use crate::mem_peer::{MemPeer, Victim, DOMAIN};
 use crate::peer::said;
 use crate::verbs::{in_net, Aio, Listener};
 use crate::world::{Outcome, World, SERVICE};
@@ -274,6 +274,48 @@ fn free_is_lost(w: &World) -> Outcome {
     })
 }
 
+/// The programs of the host have all gone when the FREE of a descriptor that was closed is lost: we
+/// are asked again.
+fn free_outlives_programs(w: &World) -> Outcome {
+    as_node(w, |w, server, mut peer, region| {
+        let own = region.storage().storage.key;
+        drop(region);
+        asked(w, &mut peer, MemOp::Free)?;
+        drop(peer);
+        // Longer than a host stays that nobody uses.
+        thread::sleep(Duration::from_secs(4));
+        let mut peer = accept(w, server)?;
+        let free = asked(w, &mut peer, MemOp::Free)?;
+        ensure(free.key == own, "another region")?;
+        peer.send(MemHeader::answer(free.id, MemOp::Free, Status::Ok), &[])
+    })
+}
+
+/// Many calls of libaio that we do not answer: one to another node ends all the same.
+fn others_go_on(w: &World) -> Outcome {
+    as_node(w, |w, _, mut peer, region| {
+        let victim = Victim::new(w, LEN)?;
+        let mut calls = Vec::new();
+        for _ in 0..100 {
+            let mut aio = Aio::new()?;
+            aio.begin(&region, true, MANY)?;
+            calls.push(aio);
+        }
+        asked(w, &mut peer, MemOp::Open)?;
+        let mut aio = Aio::new()?;
+        aio.begin(&victim.region, true, MANY)?;
+        let res = peer.wait(w.limit(4), |_| aio.ended().transpose());
+        let still = calls.iter_mut().all(|c| matches!(c.ended(), Ok(None)));
+        // All calls end with the link.
+        drop(peer);
+        let res = res.map_err(|_| said("the call to another node waits"))??;
+        ensure(res == MANY as i64, &format!("the call ended with {res}"))?;
+        ensure(still, "a call to us has ended")?;
+        drop(calls);
+        victim.free(w)
+    })
+}
+
 pub const CASES: &[Case] = &[
     whole("memory-silent/one-number-twice", |w| one_number_twice(w)),
     whole("memory-silent/open-of-a-write", |w| {
@@ -292,4 +334,8 @@ pub const CASES: &[Case] = &[
     whole("memory-silent/queue-closed", |w| grant_for_nobody(w, true)),
     whole("memory-silent/killed-alloc", |w| killed_alloc(w)),
     whole("memory-silent/free-is-lost", |w| free_is_lost(w)),
+    whole("memory-silent/free-outlives-programs", |w| {
+        free_outlives_programs(w)
+    }),
+    whole("memory-silent/others-go-on", |w| others_go_on(w)),
 ];
