@@ -68,6 +68,11 @@ zrs_helper_ib_dma_sync_single_for_device(struct ib_device *dev, u64 addr,
 	ib_dma_sync_single_for_device(dev, addr, size, dir);
 }
 
+bool zrs_helper_ib_dma_need_sync(struct ib_device *dev, u64 addr)
+{
+	return !ib_uses_virt_dma(dev) && dma_need_sync(dev->dma_device, addr);
+}
+
 bool zrs_helper_ib_uses_virt_dma(struct ib_device *dev)
 {
 	return ib_uses_virt_dma(dev);

@@ -59,6 +59,7 @@ zrs_helper_ib_dma_sync_single_for_cpu(struct ib_device *dev, u64 addr,
 void
 zrs_helper_ib_dma_sync_single_for_device(struct ib_device *dev, u64 addr,
 					 size_t size, int dir);
+bool zrs_helper_ib_dma_need_sync(struct ib_device *dev, u64 addr);
 bool zrs_helper_ib_uses_virt_dma(struct ib_device *dev);
 void zrs_helper_ib_update_fast_reg_key(struct ib_mr *mr, u8 key);
 u32 zrs_helper_ib_inc_rkey(u32 rkey);

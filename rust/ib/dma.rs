@@ -419,6 +419,15 @@ impl<S: RunSource> DmaRuns<S> {
         Ok(this)
     }
 
+    /// Whether the processor sees what the device has written, and the device what the processor
+    /// has, only once that is synchronized, as DMA is not coherent or goes by bounce pages.
+    pub(crate) fn need_sync(&self) -> bool {
+        let device = self.pd.device().as_ptr();
+        let mut runs = self.runs.iter();
+        // SAFETY: The device is valid, and the address is of a mapping of it.
+        runs.any(|run| unsafe { bindings::ib_dma_need_sync(device, run.addr.raw()) })
+    }
+
     /// How many bytes they are.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes

@@ -10,7 +10,7 @@ use kernel::sync::Arc;
 use super::grants::{Granted, Pending};
 use super::host::{now_ms, Call, Host, Kind, State};
 use super::node::of_hold;
-use super::server::{copy_pieces, Reply};
+use super::server::{copy_pieces, read_pieces, Reply};
 use super::side::Moved;
 use crate::ib::dma::{Direction, DmaRuns};
 use crate::ib::memory::NodeRuns;
@@ -21,6 +21,7 @@ use crate::proto::mem::link::End;
 use crate::proto::mem::rights::{Range, Rights};
 use crate::proto::mem::status::Status;
 use crate::proto::mem::wire::{MemHeader, Op};
+use crate::proto::wire::SMALL_MAX;
 
 /// Chunks that the processor copies in one hold of the host's lock, by COPY or by a queue.
 pub(super) const LOCAL_CHUNKS: usize = 4;
@@ -38,6 +39,21 @@ pub(super) struct JobInfo {
     local_off: u64,
     reply: Reply,
     grant: Option<Granted>,
+    /// The target's device gives no remote key for the region: its bytes go as PUTs.
+    puts: Option<Puts>,
+}
+
+/// The PUTs of a copy.
+#[derive(Default)]
+struct Puts {
+    /// Those that are not answered.
+    open: u32,
+    /// One has written its bytes.
+    written: bool,
+    /// Of the first one that was refused.
+    failed: Option<Status>,
+    /// The copy waits for the acknowledgement of all.
+    marking: bool,
 }
 
 impl State {
@@ -126,6 +142,7 @@ impl State {
                         local_off: to.map_or(0, |to| to.off),
                         reply: reply.clone(),
                         grant: None,
+                        puts: None,
                     });
                 }
                 Ok(())
@@ -191,9 +208,13 @@ impl State {
         let _ = self.cancels.push_within_capacity((serial, reply));
     }
 
-    /// The target's link has ended before there was a grant.
+    /// The target has refused a grant, or its link has ended before there was one.
     pub(super) fn not_opened(&mut self, job: u32, serial: u64, why: Status) {
-        if self.job(job, serial).is_some() {
+        if let Some(info) = self.job(job, serial) {
+            if why == Status::Unsupported {
+                info.puts = Some(Puts::default());
+                return self.copies.opened(job, Ok(()));
+            }
             self.copies.opened(job, Err(why));
         }
     }
@@ -212,7 +233,7 @@ impl State {
             match action {
                 Action::Open { job } => self.open_target(host, job),
                 Action::Write { job, off, len } => {
-                    if let Err(why) = self.write_chunk(job, off, len) {
+                    if let Err(why) = self.write_chunk(host, job, off, len) {
                         self.copies.not_posted(job, len, why);
                     }
                 }
@@ -279,9 +300,18 @@ impl State {
         true
     }
 
-    fn write_chunk(&mut self, job: u32, off: u64, len: u64) -> Result<(), Status> {
+    fn write_chunk(
+        &mut self,
+        host: &Arc<Host>,
+        job: u32,
+        off: u64,
+        len: u64,
+    ) -> Result<(), Status> {
         let serial = self.serial_of(job);
         let info = self.job(job, serial).ok_or(Status::Io)?;
+        if info.puts.is_some() {
+            return self.put_chunk(host, job, off, len);
+        }
         let (granted, addr) = (info.grant.ok_or(Status::Stale)?, info.addr + off);
         let request = self.copies.get(job).ok_or(Status::Io)?;
         let served = of_hold(&self.served, &request.source).ok_or(Status::Stale)?;
@@ -316,6 +346,83 @@ impl State {
             self.leave(granted.slot, leave);
         }
         posted
+    }
+
+    /// Asks the target to write a chunk, by messages.
+    fn put_chunk(&mut self, host: &Arc<Host>, job: u32, off: u64, len: u64) -> Result<(), Status> {
+        let ip = self.target_of(job).ok_or(Status::NoNode)?;
+        let slot = self.link_to(host, ip)?;
+        let mut done = 0;
+        while done < len {
+            let part = Range {
+                off: off + done,
+                len: u64::from(SMALL_MAX).min(len - done),
+            };
+            if let Err(why) = self.put(slot, job, part) {
+                // Those before are on their way.
+                self.copies.not_posted(job, len - done, why);
+                break;
+            }
+            done += part.len;
+        }
+        Ok(())
+    }
+
+    /// Asks the target to write a part of a copy.
+    fn put(&mut self, slot: usize, job: u32, part: Range) -> Result<(), Status> {
+        let serial = self.serial_of(job);
+        let info = self.jobs.get(job as usize).and_then(Option::as_ref);
+        let info = info.ok_or(Status::Io)?;
+        let ask = MemHeader {
+            node: info.node,
+            key: info.key,
+            addr: info.addr + part.off,
+            len: part.len as u32,
+            ..MemHeader::ask(0, Op::Put)
+        };
+        let request = self.copies.get(job).ok_or(Status::Io)?;
+        let served = of_hold(&self.served, &request.source).ok_or(Status::Stale)?;
+        let from = Range {
+            off: request.range.off + part.off,
+            len: part.len,
+        };
+        let bytes = read_pieces(served, &request.source, from)?;
+        let token = self.op(Kind::Put(job, serial, part.len))?;
+        let asked = self.side(slot).map(|side| side.ask(ask, bytes, token));
+        if !matches!(asked, Some(Ok(()))) {
+            self.take_op(token);
+            return Err(Status::NoMemory);
+        }
+        if let Some(puts) = self.job(job, serial).and_then(|i| i.puts.as_mut()) {
+            puts.open += 1;
+        }
+        Ok(())
+    }
+
+    /// The target has answered a PUT of `len` bytes of a copy, or its link is down.
+    pub(super) fn put_done(&mut self, job: u32, serial: u64, len: u64, status: Status) {
+        let Some(puts) = self.job(job, serial).and_then(|i| i.puts.as_mut()) else {
+            return;
+        };
+        puts.open = puts.open.saturating_sub(1);
+        // The refused OPEN was the key's last use.
+        let status = match status {
+            Status::Stale if !puts.written => Status::Unsupported,
+            status => status,
+        };
+        match status {
+            Status::Ok => puts.written = true,
+            why => drop(puts.failed.get_or_insert(why)),
+        }
+        let over = (puts.open == 0 && puts.marking).then_some(puts.failed);
+        puts.marking &= over.is_none();
+        self.copies.completed(job, len);
+        if status != Status::Ok {
+            self.copies.cancel(job, status, now_ms());
+        }
+        if let Some(failed) = over {
+            self.copies.answered(job, failed.unwrap_or(Status::Ok));
+        }
     }
 
     /// A chunk of a copy has completed.
@@ -361,6 +468,14 @@ impl State {
     /// Asks the target to acknowledge what was written.
     fn mark(&mut self, job: u32, off: u64, len: u64) {
         let serial = self.serial_of(job);
+        if let Some(puts) = self.job(job, serial).and_then(|i| i.puts.as_mut()) {
+            puts.marking = puts.open != 0;
+            if !puts.marking {
+                let failed = puts.failed;
+                self.copies.answered(job, failed.unwrap_or(Status::Ok));
+            }
+            return;
+        }
         let Some((granted, addr)) = self.job(job, serial).and_then(|i| Some((i.grant?, i.addr)))
         else {
             return;

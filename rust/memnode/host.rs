@@ -145,6 +145,8 @@ pub(super) enum Kind {
     Open(u32),
     /// WROTE of a copy: number and serial number of the job.
     Wrote(u32, u64),
+    /// PUT of a copy: number and serial number of the job, bytes.
+    Put(u32, u64, u64),
     /// A step of the broker, by its place.
     Broker(u32),
     /// An errand, by its place.

@@ -19,15 +19,16 @@ use kernel::sync::Arc;
 
 use super::copy::LOCAL_CHUNKS;
 use super::grants::{Granted, Pending};
-use super::host::{now_ms, Call, Host, Kind, Route, State};
+use super::host::{now_ms, Answer, Call, Host, Kind, Route, State};
 use super::node::of_hold;
 use super::queue::Shared;
-use super::region::{copy_ask, Place};
+use super::region::{copy_ask, uses_for, Place};
 use super::rw::begin;
 use super::side::Moved;
 use crate::ib::dma::{Direction, DmaRuns};
 use crate::ib::memory::PinnedRuns;
 use crate::kern::pin::{LockedPages, PinnedPages};
+use crate::proto::mem::id::Key;
 use crate::proto::mem::node::Hold;
 use crate::proto::mem::rights::Rights;
 use crate::proto::mem::status::Status;
@@ -63,11 +64,17 @@ enum Work {
     Copy {
         from: Place,
         to: Place,
-        /// The source gets a key for this copy alone.
-        derives: bool,
         len: u64,
+        key: CopyKey,
     },
     Move(Transfer),
+}
+
+/// The key of the destination that the source of a COPY gets.
+struct CopyKey {
+    /// The uses of one that is derived for this copy alone; `None`: it gets the descriptor's.
+    uses: Option<u64>,
+    derived: Option<Key>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -130,7 +137,7 @@ impl Operation {
         Self::new(queue, Work::Refused(why))
     }
 
-    /// A COPY of `len` bytes. ENOMEM.
+    /// A COPY of `len` bytes; `derives`: keys can be derived from that of `to`. ENOMEM.
     pub(super) fn copy(
         queue: Arc<Shared>,
         from: Place,
@@ -138,12 +145,11 @@ impl Operation {
         derives: bool,
         len: u64,
     ) -> Result<Self> {
-        let work = Work::Copy {
-            from,
-            to,
-            derives,
-            len,
+        let key = CopyKey {
+            uses: derives.then_some(uses_for(len, false)),
+            derived: None,
         };
+        let work = Work::Copy { from, to, len, key };
         Self::new(queue, work)
     }
 
@@ -222,18 +228,10 @@ impl Operation {
         }
         let outlook = match &mut self.work {
             Work::Refused(why) => return Outlook::Over(*why, 0),
-            Work::Copy {
-                from,
-                to,
-                derives,
-                len,
-            } => advance_copy(
-                st,
-                host,
-                &self.call,
-                &mut self.step,
-                (from, to, derives, *len),
-            ),
+            Work::Copy { from, to, len, key } => {
+                let places = (&*from, &*to);
+                advance_copy(st, host, &self.call, &mut self.step, places, *len, key)
+            }
             Work::Move(transfer) => {
                 transfer.advance(st, host, &self.call, &mut self.step, canceled)
             }
@@ -248,8 +246,9 @@ impl Operation {
     /// has asked the node for.
     fn give_up(&mut self, st: &mut State) -> Outlook {
         match &self.work {
-            Work::Copy { to, len, .. } if self.step == Step::Key => {
-                st.abandon(&self.call, to.node, &to.key_ask(*len));
+            Work::Copy { to, len, key, .. } if self.step == Step::Key => {
+                let ask = to.key_ask(*len, key.uses.unwrap_or(1));
+                st.abandon(&self.call, to.node, &ask);
             }
             Work::Move(_) => st.give_up_grant(&self.call),
             _ => {}
@@ -293,10 +292,12 @@ fn advance_copy(
     host: &Arc<Host>,
     call: &Arc<Call>,
     step: &mut Step,
-    (from, to, derives, len): (&Place, &mut Place, &mut bool, u64),
+    (from, to): (&Place, &Place),
+    len: u64,
+    key: &mut CopyKey,
 ) -> Result<Outlook, Status> {
-    if *step == Step::Begin && *derives {
-        if ask(st, host, call, to, to.key_ask(len), &[])?.is_none() {
+    if let (Step::Begin, Some(uses), None) = (*step, key.uses, key.derived) {
+        if ask(st, host, call, to, to.key_ask(len, uses), &[])?.is_none() {
             return Ok(Outlook::Again);
         }
         *step = Step::Key;
@@ -308,17 +309,30 @@ fn advance_copy(
         if answer.h.status != Status::Ok {
             return Err(answer.h.status);
         }
-        to.key = answer.h.key2;
-        (*derives, *step) = (false, Step::Begin);
+        key.derived = Some(answer.h.key2);
+        *step = Step::Begin;
     }
     if *step == Step::Begin {
-        if ask(st, host, call, from, copy_ask(from, to, len), &[])?.is_none() {
+        let to = Place {
+            key: key.derived.unwrap_or(to.key),
+            ..*to
+        };
+        if ask(st, host, call, from, copy_ask(from, &to, len), &[])?.is_none() {
             return Ok(Outlook::Again);
         }
         *step = Step::Asked;
     }
     Ok(match call.look(|o| o.answer.take()) {
         None => Outlook::Waits,
+        // Once more, with a key that is good for messages.
+        Some(Answer { h, .. })
+            if (h.status, h.bytes) == (Status::Unsupported, 0) && key.uses == Some(1) =>
+        {
+            key.uses = Some(uses_for(len, true));
+            key.derived = None;
+            *step = Step::Begin;
+            Outlook::Again
+        }
         Some(answer) if answer.h.status == Status::Ok => Outlook::Over(Status::Ok, len),
         Some(answer) => Outlook::Over(answer.h.status, answer.h.bytes),
     })

@@ -237,6 +237,7 @@ impl State {
             (Some(Kind::Broker(at)), _) => self.broker_answered(at, h),
             (Some(Kind::Errand(at)), _) => self.errands.answered(at, h.status, now_ms()),
             (Some(Kind::Wrote(job, serial)), _) => self.marked(job, serial, h.status),
+            (Some(Kind::Put(job, serial, len)), _) => self.put_done(job, serial, len, h.status),
             _ => {}
         }
         Ok(())

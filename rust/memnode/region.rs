@@ -22,6 +22,7 @@ use crate::proto::mem::id::{Key, NodeId, StorageId};
 use crate::proto::mem::rights::Rights;
 use crate::proto::mem::status::Status;
 use crate::proto::mem::wire::{MemHeader, Op};
+use crate::proto::wire::SMALL_MAX;
 use crate::uapi::*;
 
 /// How long the key lives that a copy gives to its source, in milliseconds.
@@ -42,8 +43,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The KEY for the holder of a copy's source: for `len` bytes from here on, once.
-    pub(super) fn key_ask(&self, len: u64) -> MemHeader {
+    /// The KEY for the holder of a copy's source: for `len` bytes from here on, and that many uses.
+    pub(super) fn key_ask(&self, len: u64, uses: u64) -> MemHeader {
         MemHeader {
             addr: self.addr,
             bytes: len,
@@ -51,9 +52,18 @@ impl Place {
             node: self.node,
             rights: Rights::WRITE.bits(),
             arg: COPY_KEY_MS,
-            addr2: 1,
+            addr2: uses,
             ..MemHeader::ask(0, Op::Key)
         }
+    }
+}
+
+/// The uses that a copy of `len` bytes needs of its key: one, or if the target's device gives no
+/// remote key, the one that finds this out and one for each PUT.
+pub(super) fn uses_for(len: u64, by_messages: bool) -> u64 {
+    match by_messages {
+        false => 1,
+        true => 1 + len.div_ceil(u64::from(SMALL_MAX)),
     }
 }
 
@@ -123,11 +133,11 @@ impl RegionFile {
     }
 
     /// A key for the holder of a copy's source: it allows no more than that copy.
-    fn key_for_copy(&self, pos: u64, len: u64) -> Result<Key> {
+    fn key_for_copy(&self, pos: u64, len: u64, uses: u64) -> Result<Key> {
         if !self.may_grant() {
             return Ok(self.storage.key);
         }
-        let h = self.place(pos).key_ask(len);
+        let h = self.place(pos).key_ask(len, uses);
         Ok(ask_ok(&self.host, self.node, h, KVec::new())?.h.key2)
     }
 
@@ -315,16 +325,25 @@ impl RegularFile for RegionFile {
             return Err(ENOSPC);
         }
         let len = len.min(room);
-        let target = Place {
-            key: to.key_for_copy(pos, len)?,
-            ..to.place(pos)
+        let mut by_messages = false;
+        let target = |by_messages| -> Result<MemHeader> {
+            let target = Place {
+                key: to.key_for_copy(pos, len, uses_for(len, by_messages))?,
+                ..to.place(pos)
+            };
+            Ok(copy_ask(&from.place(from_pos), &target, len))
         };
-        let h = copy_ask(&from.place(from_pos), &target, len);
+        let mut h = target(by_messages)?;
         let (mut pause, mut waited) = (COPY_AGAIN_MS.start, 0);
         loop {
             let answer = ask(&from.host, from.node, h, KVec::new())?.h;
             match (answer.status, answer.bytes) {
                 (Status::Ok, _) => return Ok(len as usize),
+                (Status::Unsupported, 0) if to.may_grant() && !by_messages => {
+                    by_messages = true;
+                    h = target(by_messages)?;
+                    continue;
+                }
                 // The node's queue of copies is full; the key that it was given still lives.
                 (Status::Again, 0) if waited < COPY_KEY_MS / 2 => from.host.pause(pause)?,
                 (status, 0) => return Err(errno_of(status)),

@@ -19,6 +19,7 @@ use crate::ib::mr::{Access, Mr};
 use crate::kern::errno::EOPNOTSUPP;
 use crate::kern::task::random_u64;
 use crate::kern::trace::{self, Ends};
+use crate::net_warn_ratelimited;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::mem::errands::undoing;
 use crate::proto::mem::grants::Registered;
@@ -77,6 +78,21 @@ pub(super) fn copy_pieces(
         done += piece.len as usize;
     }
     Ok(())
+}
+
+/// The bytes of a range, at most [`SMALL_MAX`]. `NoMemory`, `Io`.
+///
+/// [`SMALL_MAX`]: crate::proto::wire::SMALL_MAX
+pub(super) fn read_pieces(served: &Served, hold: &Hold, range: Range) -> Result<KVec<u8>, Status> {
+    let bytes = KVec::from_elem(0_u8, range.len as usize, GFP_KERNEL);
+    let mut bytes = bytes.map_err(|_| Status::NoMemory)?;
+    let read = copy_pieces(served, hold, range, |piece, done| {
+        let here = done..done + piece.len as usize;
+        let here = bytes.get_mut(here).ok_or(EINVAL)?;
+        served.memory.read(piece.at, here)
+    });
+    read.map_err(|_| Status::Io)?;
+    Ok(bytes)
 }
 
 impl State {
@@ -421,7 +437,7 @@ impl State {
     }
 
     /// Describes memory to the device, and has it registered. EOPNOTSUPP: the device would need
-    /// more registrations than a grant has.
+    /// more registrations than a grant has, or its DMA is not coherent.
     fn describe(
         &mut self,
         at: usize,
@@ -434,23 +450,27 @@ impl State {
         let side = self.side(slot).ok_or(EINVAL)?;
         let queues = side.queues.clone().ok_or(EINVAL)?;
         let most = RUN_MAX.min(queues.pd.device().attrs().max_fast_reg_pages);
-        let bytes = u64::from(most) << shift;
-        let parts = |piece: &Piece| piece.len.div_ceil(bytes.max(1));
-        if most == 0 || pieces.iter().map(parts).sum::<u64>() > EXTENTS_MAX as u64 {
+        let parts = || pieces.iter().flat_map(|piece| piece.parts(most, shift));
+        if most == 0 || parts().take(EXTENTS_MAX + 1).count() > EXTENTS_MAX {
             return Err(EOPNOTSUPP);
         }
-        let parts = pieces.iter().flat_map(|piece| {
-            let starts = (0..piece.len).step_by(bytes as usize);
-            starts.map(move |off| (piece.at + off, bytes.min(piece.len - off)))
-        });
-        for (i, (at, len)) in (1_u64..).zip(parts) {
-            let runs = NodeRuns::new(&memory, core::iter::once((at, len)))?;
+        for (i, part) in (1_u64..).zip(parts()) {
+            let runs = NodeRuns::new(&memory, core::iter::once((part.at, part.len)))?;
             let runs = DmaRuns::map(&queues.pd, runs, Direction::Both)?;
-            let mut mr = Mr::new(&queues.pd, most)?;
+            // The processor, and peers by other mappings, use the memory as well: nobody could say
+            // when to synchronize it.
+            if runs.need_sync() {
+                let device = queues.pd.device().name();
+                net_warn_ratelimited!(
+                    "{device}: its DMA is not coherent: regions go by messages\n"
+                );
+                return Err(EOPNOTSUPP);
+            }
+            let mut mr = Mr::new(&queues.pd, part.pages(shift) as u32)?;
             // The addresses say nothing of where the memory is.
             mr.map_runs(Arc::new(runs, GFP_KERNEL)?, shift, i << 40)?;
             r.mrs.push(mr, GFP_KERNEL)?;
-            r.lens.push(len, GFP_KERNEL)?;
+            r.lens.push(part.len, GFP_KERNEL)?;
         }
         side.registrations.reserve(1, GFP_KERNEL)?;
         side.to_register.push((r.number, false), GFP_KERNEL)?;
@@ -851,21 +871,18 @@ fn small(served: &mut Served, op: Op, h: &MemHeader, payload: &[u8]) -> Result<K
         _ => (Rights::READ, h.bytes),
     };
     let range = served.node.range_of(h.key, h.addr, len)?;
-    let room = if op == Op::Get { len as usize } else { 0 };
-    let mut out = KVec::from_elem(0_u8, room, GFP_KERNEL).map_err(|_| Status::NoMemory)?;
     let hold = served.node.begin(h.key, rights, range, now_ms())?;
-    let copied = copy_pieces(served, &hold, range, |piece, done| {
-        let here = done..done + piece.len as usize;
-        match op {
-            Op::Put => served
-                .memory
-                .write(piece.at, payload.get(here).ok_or(EINVAL)?),
-            _ => served
-                .memory
-                .read(piece.at, out.get_mut(here).ok_or(EINVAL)?),
+    let done = match op {
+        Op::Put => {
+            let written = copy_pieces(served, &hold, range, |piece, done| {
+                let here = done..done + piece.len as usize;
+                let here = payload.get(here).ok_or(EINVAL)?;
+                served.memory.write(piece.at, here)
+            });
+            written.map(|()| KVec::new()).map_err(|_| Status::Io)
         }
-    });
+        _ => read_pieces(served, &hold, range),
+    };
     served.node.end(hold);
-    copied.map_err(|_| Status::Io)?;
-    Ok(out)
+    done
 }

@@ -14,6 +14,31 @@ pub struct Piece {
     pub len: u64,
 }
 
+impl Piece {
+    /// The parts of it that registrations of up to `pages` pages of 2^`shift` bytes have room for.
+    /// Each part but the first begins on a page. None without room.
+    pub fn parts(self, pages: u32, shift: u32) -> impl Iterator<Item = Self> {
+        let most = u64::from(pages).checked_shl(shift).unwrap_or(u64::MAX);
+        let page = 1_u64.checked_shl(shift).unwrap_or(u64::MAX);
+        let mut rest = self;
+        core::iter::from_fn(move || {
+            let before = rest.at.checked_rem(page)?;
+            let len = most.saturating_sub(before).min(rest.len);
+            let part = Self { at: rest.at, len };
+            rest.at = rest.at.saturating_add(len);
+            rest.len = rest.len.saturating_sub(len);
+            (len != 0).then_some(part)
+        })
+    }
+
+    /// The pages of 2^`shift` bytes that it touches.
+    pub fn pages(self, shift: u32) -> u64 {
+        let page = 1_u64.checked_shl(shift).unwrap_or(u64::MAX);
+        let before = self.at.checked_rem(page).unwrap_or(0);
+        before.saturating_add(self.len).div_ceil(page.max(1))
+    }
+}
+
 /// The pieces of a range of a region, in order; made by [`Node::pieces`].
 pub struct Pieces<'a, S: Storage> {
     node: &'a Node<S>,

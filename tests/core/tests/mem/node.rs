@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use zrs_core::mem::admission::Admission;
 use zrs_core::mem::id::Key;
 use zrs_core::mem::keys::KEYS_PER_REGION;
-use zrs_core::mem::node::{AllocRequest, Hold, State};
+use zrs_core::mem::node::{AllocRequest, Hold, Piece, State};
 use zrs_core::mem::rights::{Range, Rights, Scope};
 use zrs_core::mem::status::Status;
 
@@ -501,6 +501,38 @@ fn keys_that_have_ended_make_room_in_all_regions() {
     assert_eq!(at(&n, keys[0]), Err(Status::Denied));
     assert_eq!(at(&n, keys[1]), Ok(PAGE));
     assert_eq!(n.derive(second, &once, 11, 0), Err(Status::NoSpace));
+}
+
+// rows: M1 B17
+#[test]
+fn parts_of_a_piece_have_room_in_registrations() {
+    for (at, len) in [
+        (0, 1),
+        (0, 64),
+        (5, 64),
+        (15, 2),
+        (16, 100),
+        (63, 1),
+        (100, 300),
+    ] {
+        for (pages, shift) in [(1, 4), (4, 4), (5, 4), (1000, 4), (3, 0)] {
+            let (piece, page) = (Piece { at, len }, 1 << shift);
+            let parts: Vec<_> = piece.parts(pages, shift).collect();
+            let mut next = at;
+            for (i, part) in parts.iter().enumerate() {
+                assert!(part.at == next && part.len != 0, "{piece:?}: {parts:?}");
+                assert!(i == 0 || part.at % page == 0, "{piece:?}: {parts:?}");
+                let touched = (part.at + part.len - 1) / page - part.at / page + 1;
+                assert_eq!(part.pages(shift), touched);
+                assert!(touched <= u64::from(pages), "{piece:?}: {parts:?}");
+                next += part.len;
+            }
+            assert_eq!(next, at + len);
+            let least = piece.pages(shift).div_ceil(u64::from(pages));
+            assert_eq!(parts.len() as u64, least, "{piece:?}: {parts:?}");
+        }
+        assert_eq!(Piece { at, len }.parts(0, 4).count(), 0);
+    }
 }
 
 // rows: M4

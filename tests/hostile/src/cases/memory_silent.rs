@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::SocketAddrV4;
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
@@ -14,6 +15,7 @@ use zrs::mem::{Alloc, Key, NodeEntry, NodeId, Queue, Region};
 use zrs_core::mem::payload::RemoteExtent;
 use zrs_core::mem::status::Status;
 use zrs_core::mem::wire::{MemHeader, Op as MemOp, Type};
+use zrs_core::wire::SMALL_MAX;
 
 use super::{ensure, whole, Case};
 use crate::mem_peer::{MemPeer, Victim, DOMAIN};
@@ -274,6 +276,65 @@ fn free_is_lost(w: &World) -> Outcome {
     })
 }
 
+/// A COPY to us, who give no remote key for the region: the bytes come as PUTs. `refuses`: one of
+/// these is refused, which ends the copy.
+fn copy_by_messages(w: &World, refuses: bool) -> Outcome {
+    const BYTES: usize = 40_000;
+    as_node(w, |w, _, mut peer, region| {
+        let source = Victim::new(w, LEN)?;
+        let bytes: Vec<_> = (0..BYTES).map(|n| (n % 251) as u8).collect();
+        source.region.write_all_at(&bytes, 7)?;
+        let mut came = vec![0; BYTES];
+        let copied = thread::scope(|scope| {
+            let (from, to) = (&source.region, &region);
+            let copying = scope.spawn(move || {
+                let (mut from_off, mut to_off) = (7, 100);
+                let off = (Some(&mut from_off), Some(&mut to_off));
+                rustix::fs::copy_file_range(from, off.0, to, off.1, BYTES)
+            });
+            let puts = BYTES.div_ceil(SMALL_MAX as usize);
+            // The first key is for one use, which the OPEN is.
+            for uses in [1, 1 + puts as u64] {
+                let derive = asked(w, &mut peer, MemOp::Key)?;
+                let what = format!("a key for {} uses", derive.addr2);
+                ensure(derive.addr2 == uses, &what)?;
+                let answer = MemHeader {
+                    key2: key(uses),
+                    ..MemHeader::answer(derive.id, MemOp::Key, Status::Ok)
+                };
+                peer.send(answer, &[])?;
+                let open = asked(w, &mut peer, MemOp::Open)?;
+                ensure(open.key == key(uses), "another key")?;
+                let no = MemHeader::answer(open.id, MemOp::Open, Status::Unsupported);
+                peer.send(no, &[])?;
+                for _ in (0..puts).take_while(|_| uses == 1) {
+                    let put = asked(w, &mut peer, MemOp::Put)?;
+                    peer.send(MemHeader::answer(put.id, MemOp::Put, Status::Stale), &[])?;
+                }
+            }
+            for n in 0..puts {
+                let (h, part) = peer.expect(Type::Ask, w.limit(10))?;
+                let again = h.key == key(1 + puts as u64);
+                ensure(h.op == Some(MemOp::Put) && again, "no PUT")?;
+                let at = (h.addr - region.storage().storage.va) as usize - 100;
+                came[at..at + part.len()].copy_from_slice(&part);
+                let status = match n {
+                    3 if refuses => Status::Stale,
+                    _ => Status::Ok,
+                };
+                peer.send(MemHeader::answer(h.id, MemOp::Put, status), &[])?;
+            }
+            copying.join().map_err(|_| said("a panic"))
+        })?;
+        match copied {
+            Err(e) if refuses && e == rustix::io::Errno::STALE => {}
+            Ok(BYTES) if !refuses => ensure(came == bytes, "other bytes have come")?,
+            other => return Err(said(&format!("copy_file_range gave {other:?}"))),
+        }
+        source.free(w)
+    })
+}
+
 /// The programs of the host have all gone when the FREE of a descriptor that was closed is lost: we
 /// are asked again.
 fn free_outlives_programs(w: &World) -> Outcome {
@@ -334,6 +395,12 @@ pub const CASES: &[Case] = &[
     whole("memory-silent/queue-closed", |w| grant_for_nobody(w, true)),
     whole("memory-silent/killed-alloc", |w| killed_alloc(w)),
     whole("memory-silent/free-is-lost", |w| free_is_lost(w)),
+    whole("memory-silent/copy-by-messages", |w| {
+        copy_by_messages(w, false)
+    }),
+    whole("memory-silent/copy-by-messages-refused", |w| {
+        copy_by_messages(w, true)
+    }),
     whole("memory-silent/free-outlives-programs", |w| {
         free_outlives_programs(w)
     }),
