@@ -23,7 +23,7 @@ use crate::kern::wait::WaitMode;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::dgram::destination::report;
 use crate::proto::dgram::lend::whole_blocks;
-use crate::proto::dgram::rx_queue::{Datagram, Reservation};
+use crate::proto::dgram::rx_queue::Datagram;
 use crate::stats::STATS;
 use crate::transport::dgram::{Blocks, Bytes, Data, DgramSocket, Incoming};
 use crate::transport::link::Link;
@@ -79,6 +79,12 @@ impl Inner {
         }
     }
 
+    /// A datagram that came by RDMA is dropped.
+    fn count_drop(&mut self) {
+        self.rx.count_drop();
+        self.show_queue();
+    }
+
     /// Shows the queue in SO_MEMINFO.
     pub(super) fn show_queue(&mut self) {
         if let Some(sk) = &self.sk {
@@ -132,9 +138,7 @@ impl DgramSock {
         let given = len.saturating_sub(from).min(room);
         if datagram.data.copy_to_iter(msg.iter(), from, given) != given {
             if !msg.peek() {
-                let mut inner = self.inner.lock();
-                inner.rx.count_drop();
-                inner.show_queue();
+                self.inner.lock().count_drop();
             }
             return Err(EFAULT);
         }
@@ -170,7 +174,8 @@ impl DgramSock {
         Ok(told)
     }
 
-    /// Room for a datagram that begins to arrive on `link`, in `blocks`. `None`: there is none; the
+    /// Memory for a datagram that begins to arrive on `link`, in `blocks`. It is charged to
+    /// SO_RCVBUF when it is whole. `None`: the queue is full already, or there is no memory; the
     /// datagram is dropped, and counted. Sleeps.
     pub(super) fn begin(
         self: &Arc<Self>,
@@ -180,15 +185,14 @@ impl DgramSock {
         to: Ip,
         total: u32,
     ) -> Option<Incoming> {
-        self.make_slots();
         let filters = filters_packets();
-        let (room, old, maps, filter) = {
+        let (old, maps, filter) = {
             let mut inner = self.inner.lock();
             // A closed socket takes nothing.
             let rcvbuf = inner.sk.as_ref()?.rcvbuf();
-            let room = inner.rx.reserve(total, rcvbuf);
-            if room.is_none() {
-                inner.show_queue();
+            if !inner.rx.has_room(total, rcvbuf) {
+                inner.count_drop();
+                return None;
             }
             let same = inner.rx_link.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
             let old = if same {
@@ -197,14 +201,14 @@ impl DgramSock {
                 inner.rx_link.replace(link.clone())
             };
             let filter = filters.then(|| inner.sk.clone().zip(Some(inner.local.port)));
-            (room?, old, inner.maps, filter.flatten())
+            (old, inner.maps, filter.flatten())
         };
         drop(old);
         if let Some((sk, port)) = filter {
             let local = Addr::new(to, port).into();
             let let_in = sk.cgroup_datagram(local, from.into(), total as u16, false);
             if let_in.is_err() {
-                self.drop_reserved(room);
+                self.inner.lock().count_drop();
                 return None;
             }
         }
@@ -216,20 +220,13 @@ impl DgramSock {
         match data {
             Ok(data) => {
                 let sock: Arc<dyn DgramSocket> = self.clone();
-                Some(Incoming::new(sock, from, to, room, data))
+                Some(Incoming::new(sock, from, to, data))
             }
             Err(_) => {
-                self.drop_reserved(room);
+                self.inner.lock().count_drop();
                 None
             }
         }
-    }
-
-    /// The datagram that had this room is dropped, and counted.
-    fn drop_reserved(&self, room: Reservation) {
-        let mut inner = self.inner.lock();
-        inner.rx.drop_reserved(room);
-        inner.show_queue();
     }
 
     /// Shows a datagram that has arrived to the socket's filter, if it has one, and cuts off what
@@ -321,10 +318,11 @@ impl DgramSock {
 }
 
 impl DgramSocket for DgramSock {
-    fn deliver(&self, room: Reservation, from: Addr, to: Ip, mut data: UniqueArc<Data>) {
+    fn deliver(&self, from: Addr, to: Ip, mut data: UniqueArc<Data>) {
         if self.filters.load(Relaxed) && self.filter(from, to, &mut data).is_err() {
-            return self.drop_reserved(room);
+            return self.inner.lock().count_drop();
         }
+        self.make_slots();
         let datagram = Datagram {
             from,
             to,
@@ -334,27 +332,22 @@ impl DgramSocket for DgramSock {
             peeked: false,
             data: data.into(),
         };
-        let (sk, late) = {
+        let queued = {
             let mut inner = self.inner.lock();
             match inner.sk.clone() {
                 Some(sk) => {
-                    inner.rx.push(room, datagram);
+                    let pushed = inner.rx.push(datagram, sk.rcvbuf());
                     inner.show_queue();
-                    (Some(sk), None)
+                    pushed.map(|()| sk)
                 }
-                None => (None, Some(datagram)),
+                None => Err(datagram),
             }
         };
-        // Freed without the lock.
-        drop(late);
-        if let Some(sk) = sk {
+        // One that is not queued is freed without the lock.
+        if let Ok(sk) = queued {
             self.wait.wake_all();
             sk.wake_readable();
         }
-    }
-
-    fn release(&self, room: Reservation) {
-        self.inner.lock().rx.release(room);
     }
 
     fn may_send(self: Arc<Self>, late: bool) {

@@ -40,7 +40,6 @@ use crate::kern::task::now_ns;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
 use crate::proto::dgram::credit;
-use crate::proto::dgram::rx_queue::Reservation;
 use crate::proto::dgram::wire::{Body, DgramHeader, Message, PortState, Ports, FEATURE};
 use crate::proto::wire::Refusal;
 
@@ -95,11 +94,8 @@ pub(crate) enum Begin {
 
 /// A socket for datagrams.
 pub(crate) trait DgramSocket: Send + Sync {
-    /// A datagram is whole. Sleeps.
-    fn deliver(&self, room: Reservation, from: Addr, to: Ip, data: UniqueArc<Data>);
-
-    /// A datagram does not become whole: releases the room that was reserved for it.
-    fn release(&self, room: Reservation);
+    /// A datagram is whole: the socket queues it, or drops and counts it. Sleeps.
+    fn deliver(&self, from: Addr, to: Ip, data: UniqueArc<Data>);
 
     /// POLLOUT is not withheld any more; `late`: because it has been for `dgram_stall_ms`, or the
     /// link has ended.

@@ -3,7 +3,7 @@
 //! Reassembly: the fragments of a datagram arrive one behind the other, so a link has at most one
 //! datagram that is not whole.
 //!
-//! The first fragment decides whether the datagram is kept. The fragments of one that is dropped
+//! A datagram that is not kept when its first fragment arrives is dropped as a whole; its fragments
 //! are checked all the same.
 
 use super::super::Violation;

@@ -2,9 +2,8 @@
 
 //! The receive queue of a datagram socket, which SO_RCVBUF bounds.
 //!
-//! Room is reserved when the first fragment arrives, and used when the datagram is whole, so that a
-//! datagram is dropped as a whole or not at all. As with UDP, an empty queue takes one datagram of
-//! any size.
+//! A datagram is charged when it is whole: one whose rest never arrives takes no room from others.
+//! As with UDP, an empty queue takes one datagram of any size.
 
 use core::ops::DerefMut;
 
@@ -33,19 +32,21 @@ pub struct Datagram<D> {
     pub data: D,
 }
 
-/// Room for one datagram, to be given to [`RxQueue::push`] or [`RxQueue::release`].
-#[derive(PartialEq, Eq, Debug)]
-#[must_use]
-pub struct Reservation {
-    charge: u32,
+impl<D> Datagram<D> {
+    fn charge(&self) -> u64 {
+        charge(self.len)
+    }
+}
+
+/// What a datagram of `len` bytes counts for against SO_RCVBUF.
+fn charge(len: u32) -> u64 {
+    u64::from(len).saturating_add(OVERHEAD.into())
 }
 
 /// The queue. `S`: its storage, which may grow.
 pub struct RxQueue<S> {
     datagrams: Fifo<S>,
-    /// Reservations that are not used yet.
-    reserved: usize,
-    /// Bytes of the queue and of reservations, with their overhead.
+    /// Bytes of the queue, with their overhead.
     charged: u64,
     /// Datagrams dropped, wrapping.
     drops: u32,
@@ -56,15 +57,14 @@ impl<D: 'static, S: DerefMut<Target = [Option<Datagram<D>>]>> RxQueue<S> {
     pub fn new(slots: S) -> Self {
         Self {
             datagrams: Fifo::new(slots),
-            reserved: 0,
             charged: 0,
             drops: 0,
         }
     }
 
-    /// Whether [`Self::reserve`] needs a larger storage, see [`Self::move_to`].
+    /// Whether [`Self::push`] needs a larger storage, see [`Self::move_to`].
     pub fn is_short_of_slots(&self) -> bool {
-        self.datagrams.len().saturating_add(self.reserved) >= self.datagrams.slots()
+        self.datagrams.len() >= self.datagrams.slots()
     }
 
     /// The number of slots.
@@ -77,43 +77,25 @@ impl<D: 'static, S: DerefMut<Target = [Option<Datagram<D>>]>> RxQueue<S> {
         self.datagrams.move_to(slots)
     }
 
-    /// Room for a datagram of `len` bytes, with `rcvbuf` as SO_RCVBUF. `None`: it is dropped, which
-    /// is counted.
-    pub fn reserve(&mut self, len: u32, rcvbuf: u32) -> Option<Reservation> {
-        let charge = len.saturating_add(OVERHEAD);
-        let charged = self.charged.saturating_add(charge.into());
-        let too_much = self.charged != 0 && charged > rcvbuf.into();
-        if too_much || self.is_short_of_slots() {
-            self.drops = self.drops.wrapping_add(1);
-            return None;
-        }
-        self.charged = charged;
-        self.reserved = self.reserved.saturating_add(1);
-        Some(Reservation { charge })
+    /// Whether there is room for a datagram of `len` bytes, with `rcvbuf` as SO_RCVBUF.
+    pub fn has_room(&self, len: u32, rcvbuf: u32) -> bool {
+        self.charged == 0 || self.charged.saturating_add(charge(len)) <= rcvbuf.into()
     }
 
-    /// Cancels a reservation, as the datagram's link failed. This does not count as a drop.
-    pub fn release(&mut self, room: Reservation) {
-        self.reserved = self.reserved.saturating_sub(1);
-        self.charged = self.charged.saturating_sub(room.charge.into());
-    }
-
-    /// The datagram could not be kept after all; counted as dropped.
-    pub fn drop_reserved(&mut self, room: Reservation) {
-        self.release(room);
-        self.drops = self.drops.wrapping_add(1);
-    }
-
-    /// Queues a datagram. `room` was reserved for its length, or for more: the rest is given back.
-    pub fn push(&mut self, room: Reservation, mut datagram: Datagram<D>) {
+    /// Queues a datagram that is whole, with `rcvbuf` as SO_RCVBUF. Returns it if there is no room,
+    /// or no slot; it counts as dropped then.
+    pub fn push(&mut self, mut datagram: Datagram<D>, rcvbuf: u32) -> Result<(), Datagram<D>> {
+        let charge = datagram.charge();
         datagram.drops = self.drops;
-        self.release(room);
-        let charge = datagram.len.saturating_add(OVERHEAD);
-        match self.datagrams.push(datagram) {
-            Ok(()) => self.charged = self.charged.saturating_add(charge.into()),
-            // Not reached: each reservation has its slot.
+        let pushed = match self.has_room(datagram.len, rcvbuf) {
+            true => self.datagrams.push(datagram),
+            false => Err(datagram),
+        };
+        match &pushed {
+            Ok(()) => self.charged = self.charged.saturating_add(charge),
             Err(_) => self.count_drop(),
         }
+        pushed
     }
 
     /// The datagram in which the byte `off` of the queue is, SO_PEEK_OFF, and the place of that
@@ -164,27 +146,23 @@ impl<D: 'static, S: DerefMut<Target = [Option<Datagram<D>>]>> RxQueue<S> {
     /// Takes the next datagram out.
     pub fn pop(&mut self) -> Option<Datagram<D>> {
         let datagram = self.datagrams.pop()?;
-        let charge = datagram.len.saturating_add(OVERHEAD);
-        self.charged = self.charged.saturating_sub(charge.into());
+        self.charged = self.charged.saturating_sub(datagram.charge());
         Some(datagram)
     }
 
     /// Puts a datagram back that was taken out just now, as it did not reach the program. Returns
     /// it if others have taken its room meanwhile; it counts as dropped then.
     pub fn put_back(&mut self, datagram: Datagram<D>) -> Option<Datagram<D>> {
-        let charge = datagram.len.saturating_add(OVERHEAD);
-        let left = match self.is_short_of_slots() {
-            true => Some(datagram),
-            false => self.datagrams.push_front(datagram).err(),
-        };
+        let charge = datagram.charge();
+        let left = self.datagrams.push_front(datagram).err();
         match left {
             Some(_) => self.count_drop(),
-            None => self.charged = self.charged.saturating_add(charge.into()),
+            None => self.charged = self.charged.saturating_add(charge),
         }
         left
     }
 
-    /// Counts a datagram that was taken out, and reached no program.
+    /// Counts a datagram that is dropped: not queued, or taken out for no program.
     pub fn count_drop(&mut self) {
         self.drops = self.drops.wrapping_add(1);
     }

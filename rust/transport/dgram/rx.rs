@@ -12,7 +12,6 @@ use crate::kern::task::now_ns;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::dgram::assembly::{Arrived, Assembly};
 use crate::proto::dgram::refusals::Refusals;
-use crate::proto::dgram::rx_queue::Reservation;
 use crate::proto::dgram::wire::{Body, DgramHeader, Fragment, Message, PortState};
 use crate::proto::Violation;
 use crate::transport::link::Link;
@@ -23,8 +22,7 @@ pub(crate) struct Incoming {
     sock: Arc<dyn DgramSocket>,
     from: Addr,
     to: Ip,
-    /// `None` once it is delivered.
-    kept: Option<(Reservation, UniqueArc<Data>)>,
+    data: UniqueArc<Data>,
 }
 
 impl Incoming {
@@ -33,35 +31,23 @@ impl Incoming {
         sock: Arc<dyn DgramSocket>,
         from: Addr,
         to: Ip,
-        room: Reservation,
         data: UniqueArc<Data>,
     ) -> Self {
         Self {
             sock,
             from,
             to,
-            kept: Some((room, data)),
+            data,
         }
     }
 
     /// Takes the bytes of a fragment. EINVAL if they do not fit, which does not occur.
     fn take(&mut self, f: &Fragment, arrival: &mut Arrival<'_>) -> Result {
-        let (_, data) = self.kept.as_mut().ok_or(EINVAL)?;
-        data.take(f, arrival)
+        self.data.take(f, arrival)
     }
 
-    fn deliver(mut self) {
-        if let Some((room, data)) = self.kept.take() {
-            self.sock.deliver(room, self.from, self.to, data);
-        }
-    }
-}
-
-impl Drop for Incoming {
-    fn drop(&mut self) {
-        if let Some((room, _)) = self.kept.take() {
-            self.sock.release(room);
-        }
+    fn deliver(self) {
+        self.sock.deliver(self.from, self.to, self.data);
     }
 }
 

@@ -53,7 +53,7 @@ fn datagrams_one_behind_the_other() {
 
 // rows: Z7
 #[test]
-fn the_first_fragment_decides() {
+fn one_that_is_not_kept_at_first_is_dropped_as_a_whole() {
     let mut a = Assembly::default();
     let f = all(1, 3 * FRAGMENT);
     assert_eq!(arrive(&mut a, &f[0], false), Ok("dropped"));

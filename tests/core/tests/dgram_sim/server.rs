@@ -11,7 +11,7 @@ use zrs_core::addr::{Addr, Bound, Ip};
 use zrs_core::dgram::assembly::{Arrived, Assembly};
 use zrs_core::dgram::receivers::{Place, Receiver, Receivers};
 use zrs_core::dgram::refusals::Refusals;
-use zrs_core::dgram::rx_queue::{Datagram, Reservation, RxQueue, OVERHEAD};
+use zrs_core::dgram::rx_queue::{Datagram, RxQueue, OVERHEAD};
 use zrs_core::dgram::wire::{
     Body, DgramHeader, Fragment, Message, PortState, Ports, FEATURE, LEN_MAX,
 };
@@ -65,7 +65,6 @@ pub struct Held {
 /// A datagram that is not whole.
 pub struct Partial {
     sock: usize,
-    room: Reservation,
     held: Held,
 }
 
@@ -329,25 +328,13 @@ impl World {
             .queue
             .as_mut()
             .expect("those in the table are open");
-        // Without memory the queue stays as it is.
-        if queue.is_short_of_slots() && self.rng.chance(80) {
-            queue.move_to(slots(queue.slots() * 2 + 1));
-        }
-        let before = queue.charged();
-        let room = queue.reserve(f.total, self.cfg.rcvbuf);
-        let over = before + u64::from(f.total + OVERHEAD) > self.cfg.rcvbuf.into();
-        assert!(room.is_none() || !over || before == 0, "SO_RCVBUF");
-        let Some(room) = room else {
-            assert!(over && before != 0 || queue.is_short_of_slots());
-            if let Some(tag) = tag {
-                self.oracle.decided(tag, Fate::DroppedFull);
-            }
-            self.stats.dropped_full += 1;
+        if !queue.has_room(f.total, self.cfg.rcvbuf) {
+            queue.count_drop();
+            self.dropped_full(tag);
             return None;
-        };
+        }
         Some(Partial {
             sock,
-            room,
             held: Held {
                 tag,
                 bytes: Vec::new(),
@@ -355,6 +342,13 @@ impl World {
                 blocks: 0,
             },
         })
+    }
+
+    fn dropped_full(&mut self, tag: Option<Tag>) {
+        if let Some(tag) = tag {
+            self.oracle.decided(tag, Fate::DroppedFull);
+        }
+        self.stats.dropped_full += 1;
     }
 
     fn fragment_arrived(&mut self, c: usize, f: &Fragment, p: &Packet) -> Result<(), Violation> {
@@ -398,11 +392,15 @@ impl World {
     }
 
     fn datagram_arrived(&mut self, c: usize, f: &Fragment, partial: Partial) {
-        let Partial { sock, room, held } = partial;
+        let Partial { sock, held } = partial;
         let Some(queue) = &mut self.server.socks[sock].queue else {
             self.closed_in_part(held);
             return;
         };
+        // Without memory the queue stays as it is.
+        if queue.is_short_of_slots() && self.rng.chance(80) {
+            queue.move_to(slots(queue.slots() * 2 + 1));
+        }
         let datagram = Datagram {
             from: Addr::new(client_ip(c), f.ports.src),
             to: server_ip(),
@@ -412,7 +410,16 @@ impl World {
             peeked: false,
             data: held,
         };
-        queue.push(room, datagram);
+        let before = queue.charged();
+        let over = before + u64::from(f.total + OVERHEAD) > self.cfg.rcvbuf.into();
+        let full = over && before != 0 || queue.is_short_of_slots();
+        let pushed = queue.push(datagram, self.cfg.rcvbuf);
+        assert_eq!(pushed.is_err(), full, "SO_RCVBUF");
+        if let Err(Datagram { data: held, .. }) = pushed {
+            self.stats.full_at_last += 1;
+            self.dropped_full(held.tag);
+            self.give_back(&held);
+        }
     }
 
     fn closed_in_part(&mut self, held: Held) {
@@ -428,12 +435,9 @@ impl World {
         let Some(mut end) = self.server.ends[c].take() else {
             return;
         };
-        if let Some(Partial { sock, room, held }) = end.assembly.give_up() {
+        if let Some(Partial { held, .. }) = end.assembly.give_up() {
             self.stats.lost_in_part += 1;
             lost.extend(held.tag);
-            if let Some(queue) = &mut self.server.socks[sock].queue {
-                queue.release(room);
-            }
         }
     }
 }

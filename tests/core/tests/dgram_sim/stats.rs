@@ -38,6 +38,7 @@ stats! {
     received_empty,
     received_longest,
     dropped_full,
+    full_at_last,
     dropped_stalled,
     dropped_backlog,
     lost_with_link,

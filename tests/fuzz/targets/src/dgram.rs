@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 
 use zrs_core::addr::{Addr, Ip};
 use zrs_core::dgram::assembly::{Arrived, Assembly};
-use zrs_core::dgram::rx_queue::{Datagram, Reservation, RxQueue, OVERHEAD};
+use zrs_core::dgram::rx_queue::{Datagram, RxQueue, OVERHEAD};
 use zrs_core::dgram::wire::{fragments, DgramHeader, Fragment, Message, Ports, FEATURE};
 use zrs_core::wire::HEADER_LEN;
 use zrs_core::Violation;
@@ -100,19 +100,13 @@ fn slots<T>(n: usize) -> Vec<Option<T>> {
     (0..n).map(|_| None).collect()
 }
 
-/// A datagram on its way, and its room.
-struct Partial {
-    room: Reservation,
-    fragments: Vec<Fragment>,
-}
-
 /// A link, and the fragments that it expects.
 #[derive(Default)]
 struct Link {
-    assembly: Assembly<Partial>,
+    assembly: Assembly<Vec<Fragment>>,
     /// The fragments that are still to come of the last datagram, and whether it is kept.
     rest: VecDeque<Fragment>,
-    kept: Option<u32>,
+    kept: bool,
 }
 
 struct Course {
@@ -124,56 +118,51 @@ struct Course {
 }
 
 impl Course {
-    fn charged(&self, links: &[Link; 2]) -> u64 {
-        let partial = links.iter().filter_map(|l| l.kept);
-        let all = self.model.iter().copied().chain(partial);
+    fn charged(&self) -> u64 {
+        let all = self.model.iter();
         all.map(|len| u64::from(len + OVERHEAD)).sum()
     }
 
-    fn arrived(&mut self, links: &mut [Link; 2], n: usize, f: &Fragment) {
-        let before = self.charged(links);
-        let slots = self.queue.slots();
-        let partial = links.iter().filter(|l| l.kept.is_some()).count();
+    fn arrived(&mut self, link: &mut Link, f: &Fragment) {
+        let before = self.charged();
+        let has_room = before == 0 || before + u64::from(f.total + OVERHEAD) <= self.rcvbuf.into();
         let Link {
             assembly,
             rest,
             kept,
-        } = &mut links[n];
+        } = link;
         let begins = rest.is_empty();
         let allowed = rest.front().map_or(f.offset == 0, |next| next == f);
         let (queue, rcvbuf) = (&mut self.queue, self.rcvbuf);
         let mut asked = false;
         let arrived = assembly.arrived(f, || {
             asked = true;
-            let room = queue.reserve(f.total, rcvbuf)?;
-            Some(Partial {
-                room,
-                fragments: Vec::new(),
-            })
+            queue.has_room(f.total, rcvbuf).then(Vec::new)
         });
         if !allowed {
             assert!(matches!(arrived, Err(Violation::Position)));
             assert!(!asked);
             return;
         }
-        assert_eq!(asked, begins, "the first fragment decides");
+        assert_eq!(asked, begins, "the first fragment is asked for");
         if begins {
-            let fits = before == 0 || before + u64::from(f.total + OVERHEAD) <= rcvbuf.into();
-            let fits = fits && self.model.len() + partial < slots;
-            *kept = fits.then_some(f.total);
-            self.drops += u32::from(!fits);
+            *kept = has_room;
+            if !has_room {
+                self.queue.count_drop();
+                self.drops += 1;
+            }
             *rest = fragments(f.ports, f.id, f.total).collect();
         }
         rest.pop_front();
         match arrived.expect("it is allowed") {
-            Arrived::Dropped => assert!(kept.is_none()),
-            Arrived::Part(partial) => {
-                assert!(kept.is_some() && !rest.is_empty());
-                partial.fragments.push(*f);
+            Arrived::Dropped => assert!(!*kept),
+            Arrived::Part(fragments) => {
+                assert!(*kept && !rest.is_empty());
+                fragments.push(*f);
             }
-            Arrived::Whole(mut partial) => {
+            Arrived::Whole(mut fragments) => {
                 assert!(rest.is_empty());
-                partial.fragments.push(*f);
+                fragments.push(*f);
                 let ip = Ip::from(Ipv4Addr::LOCALHOST);
                 let datagram = Datagram {
                     from: Addr::new(ip, f.ports.src),
@@ -182,23 +171,23 @@ impl Course {
                     born: 0,
                     drops: 0,
                     peeked: false,
-                    data: partial.fragments,
+                    data: fragments,
                 };
-                self.queue.push(partial.room, datagram);
-                self.model.extend(kept.take());
+                let fits = has_room && self.model.len() < self.queue.slots();
+                assert_eq!(self.queue.push(datagram, rcvbuf).is_ok(), fits);
+                match fits {
+                    true => self.model.push_back(f.total),
+                    false => self.drops += 1,
+                }
             }
         }
-        if links[n].rest.is_empty() {
-            links[n].kept = None;
+        if rest.is_empty() {
+            *kept = false;
         }
     }
 
     fn lost(&mut self, link: &mut Link) {
-        let partial = link.assembly.give_up();
-        assert_eq!(partial.is_some(), link.kept.is_some());
-        if let Some(partial) = partial {
-            self.queue.release(partial.room);
-        }
+        assert_eq!(link.assembly.give_up().is_some(), link.kept);
         *link = Link::default();
     }
 
@@ -245,11 +234,11 @@ fn course(input: &mut Input<'_>) {
                     offset: 0,
                     ..any_fragment(input)
                 });
-                c.arrived(&mut links, n, &f);
+                c.arrived(&mut links[n], &f);
             }
             9..=10 => {
                 let f = any_fragment(input);
-                c.arrived(&mut links, n, &f);
+                c.arrived(&mut links[n], &f);
             }
             11 => c.lost(&mut links[n]),
             12 => {
@@ -257,7 +246,7 @@ fn course(input: &mut Input<'_>) {
             }
             _ => c.read(),
         }
-        assert_eq!(c.queue.charged(), c.charged(&links));
+        assert_eq!(c.queue.charged(), c.charged());
         assert_eq!((c.queue.len(), c.queue.drops()), (c.model.len(), c.drops));
     }
     for link in &mut links {

@@ -3,12 +3,13 @@
 //! asked for have no effect, and floods are counted.
 
 use std::io;
-use std::net::UdpSocket;
+use std::net::{SocketAddrV4, UdpSocket};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::net;
 use zrs::DgramInfo;
 use zrs_core::dgram::wire::{Body, DgramHeader, Fragment, Message, PortState, Ports, FEATURE};
 use zrs_core::wire::{Hello, HEADER_LEN};
@@ -149,26 +150,60 @@ fn held_without_feature(w: &mut World) -> Outcome {
     ensure(peer.dgrams.is_empty(), "a datagram was sent")
 }
 
-/// Half of a datagram, and then the link ends.
-fn half(w: &mut World) -> Outcome {
-    let (socket, ports) = target(w)?;
-    let mut peer = w.link_as(with_datagrams(), true)?;
-    for n in 0..8 {
-        send(&mut peer, part(ports, 65_000, n * 4096))?;
+/// All the links that one address may have leave a datagram unfinished at one socket: another
+/// host's datagram arrives there. When all are whole, one of them has no room, and is counted.
+fn unfinished(w: &mut World) -> Outcome {
+    const LEN: u32 = 65_507;
+    const LINKS: u32 = 3;
+    let make = || Device::open()?.socket(AF_INET, SOCK_DGRAM, 0);
+    let socket = UdpSocket::from(in_net(&w.net, make)?);
+    net::bind(&socket, &SocketAddrV4::new(w.victim, 0))?;
+    socket.set_read_timeout(Some(w.limit(10)))?;
+    let ports = Ports {
+        dst: socket.local_addr()?.port(),
+        src: OURS,
+    };
+    let before = w.stats()?;
+    let other = SocketAddrV4::new(w.other, w.source().port());
+    let hello = with_datagrams();
+    let mut bystander = Peer::connect(other, w.service(), hello, true, w.limit(10))?;
+    let mut peers = Vec::new();
+    for _ in 0..LINKS {
+        let mut peer = w.link_as(with_datagrams(), true)?;
+        for offset in (0..LEN - 4096).step_by(4096) {
+            send(&mut peer, part(ports, LEN, offset))?;
+        }
+        peer.alive(w.limit(10))?;
+        peers.push(peer);
     }
-    peer.alive(w.limit(10))?;
+    let i = info(w, ports.dst)?;
+    ensure(i.rx_queued == 0, "what is not whole takes room")?;
+    let little = i.rcvbuf - LINKS * (LEN + 256);
+    send_whole(&mut bystander, ports, little, b'y')?;
+    expect(&socket, &vec![b'y'; little as usize])?;
+    // As many bytes as with the others are more than the socket takes.
+    send_whole(&mut bystander, ports, little, b'y')?;
+    bystander.alive(w.limit(10))?;
+    for peer in &mut peers {
+        send(peer, part(ports, LEN, LEN / 4096 * 4096))?;
+        peer.alive(w.limit(10))?;
+    }
+    let i = info(w, ports.dst)?;
     ensure(
-        info(w, ports.dst)?.rx_queued > 65_000,
-        "no room is reserved",
+        (i.rx_waiting, i.rx_drops) == (LINKS, 1),
+        "a datagram is not counted, or more is held than SO_RCVBUF",
     )?;
-    drop(peer);
-    let end = Instant::now() + w.limit(20);
-    while info(w, ports.dst)?.rx_queued != 0 {
-        ensure(Instant::now() < end, "a part of a datagram is kept")?;
-        sleep(Duration::from_millis(5));
-    }
-    drop(socket);
-    Ok(())
+    // The next one is unfinished when the link ends.
+    send(&mut bystander, part(ports, 5000, 0))?;
+    bystander.alive(w.limit(10))?;
+    let queued = info(w, ports.dst)?.rx_queued;
+    drop((bystander, peers));
+    w.settled(&before, 20)?;
+    let i = info(w, ports.dst)?;
+    ensure(
+        (i.rx_queued, i.rx_drops) == (queued, 1),
+        "what was lost with a link is counted",
+    )
 }
 
 /// Sends a datagram whose bytes are all `byte`.
@@ -459,7 +494,7 @@ pub const CASES: &[Case] = &[
         "dgram/held for a peer without the feature",
         held_without_feature,
     ),
-    whole("dgram/half of one", half),
+    whole("dgram/unfinished", unfinished),
     whole("dgram/gone while blocks are lent", |w| {
         lent(w, |_, peer, _| {
             drop(peer);
