@@ -16,8 +16,8 @@ use crate::kern::errno::ECONNREFUSED;
 use crate::kern::net::Net;
 use crate::kern::task::random_u64;
 use crate::proto::addr::{Addr, Bound};
-use crate::proto::dgram::destinations::{Destinations, Entry};
-use crate::proto::dgram::receivers::{Place, Receiver, Receivers};
+use crate::proto::dgram::destinations::{self, Destinations};
+use crate::proto::dgram::receivers::{Entry, Place, Receiver, Receivers, Turn};
 use crate::proto::dgram::wire::{PortState, Ports as DgramPorts};
 use crate::proto::ports::hash;
 use crate::socket::ports::Ports;
@@ -29,7 +29,7 @@ use crate::transport::link::Link;
 const DESTINATIONS: usize = 4096;
 
 /// The destinations of sockets that also speak UDP.
-type Known = Destinations<KVVec<Option<Entry>>>;
+type Known = Destinations<KVVec<Option<destinations::Entry>>>;
 
 /// The context of all datagram sockets.
 #[pin_data]
@@ -49,7 +49,7 @@ pub(crate) struct Dgrams {
 
 /// The bound sockets.
 struct Table {
-    receivers: Receivers<RBTree<Place, Receiver<u64>>, u64>,
+    receivers: Receivers<RBTree<Place, Entry<u64>>, RBTree<Turn, Place>, u64>,
     /// By number.
     socks: RBTree<u64, Arc<DgramSock>>,
 }
@@ -58,7 +58,7 @@ impl Dgrams {
     /// A context without sockets. Sleeps. ENOMEM.
     pub(crate) fn new(transport: Arc<Transport>) -> Result<Arc<Self>> {
         let table = Table {
-            receivers: Receivers::new(RBTree::new()),
+            receivers: Receivers::new(RBTree::new(), RBTree::new()),
             socks: RBTree::new(),
         };
         let known = KVVec::from_elem(None, DESTINATIONS, GFP_KERNEL)?;

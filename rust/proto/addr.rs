@@ -115,7 +115,7 @@ impl fmt::Debug for Ip {
 }
 
 /// An address and a port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Addr {
     /// The address.
     pub ip: Ip,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use zrs_core::addr::{Addr, Bound, Ip};
 use zrs_core::dgram::assembly::{Arrived, Assembly};
-use zrs_core::dgram::receivers::{Place, Receiver, Receivers};
+use zrs_core::dgram::receivers::{Entry, Place, Receiver, Receivers, Turn};
 use zrs_core::dgram::refusals::Refusals;
 use zrs_core::dgram::rx_queue::{Datagram, RxQueue, OVERHEAD};
 use zrs_core::dgram::wire::{
@@ -32,27 +32,29 @@ pub fn server_ip() -> Ip {
     Ipv4Addr::new(10, 0, 0, 100).into()
 }
 
-pub struct Sorted(BTreeMap<Place, Receiver<usize>>);
+pub struct Sorted<K, V>(BTreeMap<K, V>);
 
-impl Map<Place, Receiver<usize>> for Sorted {
-    fn get_mut(&mut self, key: &Place) -> Option<&mut Receiver<usize>> {
+impl<K: Ord + Copy, V: Copy> Map<K, V> for Sorted<K, V> {
+    fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.0.get_mut(key)
     }
 
-    fn first(&self, from: ops::Bound<&Place>) -> Option<(Place, Receiver<usize>)> {
+    fn first(&self, from: ops::Bound<&K>) -> Option<(K, V)> {
         let mut from = self.0.range((from, ops::Bound::Unbounded));
         from.next().map(|(k, v)| (*k, *v))
     }
 
-    fn insert(&mut self, key: Place, value: Receiver<usize>) -> Result<(), NoMemory> {
+    fn insert(&mut self, key: K, value: V) -> Result<(), NoMemory> {
         assert!(self.0.insert(key, value).is_none());
         Ok(())
     }
 
-    fn remove(&mut self, key: &Place) {
+    fn remove(&mut self, key: &K) {
         self.0.remove(key);
     }
 }
+
+type Table = Receivers<Sorted<Place, Entry<usize>>, Sorted<Turn, Place>, usize>;
 
 /// The bytes of a datagram: of each fragment, and how many blocks of the link they hold.
 pub struct Held {
@@ -91,7 +93,7 @@ pub struct End {
 }
 
 pub struct Server {
-    pub table: Receivers<Sorted, usize>,
+    pub table: Table,
     pub socks: Vec<Sock>,
     pub ends: Vec<Option<End>>,
     pub lives: u32,
@@ -102,7 +104,7 @@ pub struct Server {
 impl Server {
     pub fn new(clients: usize) -> Self {
         Self {
-            table: Receivers::new(Sorted(BTreeMap::new())),
+            table: Receivers::new(Sorted(BTreeMap::new()), Sorted(BTreeMap::new())),
             socks: Vec::new(),
             ends: (0..clients).map(|_| None).collect(),
             lives: 0,
