@@ -111,6 +111,7 @@ impl Drop for Module {
     /// Sleeps.
     fn drop(&mut self) {
         self.memory.stop();
+        self.sockets.stop();
         let transport = self.transport();
         transport.stop();
         transport.pools.stop();

@@ -14,6 +14,7 @@ use super::rules::Rules;
 use super::{Ports, Sock};
 use crate::kern::net::Net;
 use crate::kern::task;
+use crate::kern::work::{self, Queue};
 use crate::proto::addr::Ip;
 use crate::proto::fallback::Peer;
 use crate::proto::wire::{Header, Refusal};
@@ -31,6 +32,9 @@ const CARRIED: u64 = 1 << 62;
 #[pin_data]
 pub(crate) struct Sockets {
     pub(crate) transport: Arc<Transport>,
+    /// Ends attempts to connect. These items take the lock of a TCP socket, which a program may
+    /// hold for any time, so nothing else waits for them but the module's end.
+    pub(super) decisions: Queue,
     #[pin]
     pub(super) ports: Mutex<Ports>,
     /// A leaf among the locks.
@@ -47,9 +51,15 @@ impl Sockets {
     /// A context without sockets. Sleeps. ENOMEM.
     pub(crate) fn new(transport: Arc<Transport>) -> Result<Arc<Self>> {
         let known = nothing_known()?;
+        let unbound = work::Flags {
+            unbound: true,
+            ..Default::default()
+        };
+        let decisions = Queue::new(kernel::c_str!("zrs_decisions"), unbound)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 transport,
+                decisions,
                 ports <- new_mutex!(Ports::new(), "zrs_sockets::ports"),
                 known <- new_mutex!(known, "zrs_sockets::known"),
                 carried <- new_mutex!(Carried::default(), "zrs_sockets::carried"),
@@ -57,6 +67,12 @@ impl Sockets {
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// The module is being unloaded: no socket is open any more, so that no decision is handed
+    /// over. Waits until those that were have run. Sleeps.
+    pub(crate) fn stop(&self) {
+        self.decisions.flush();
     }
 
     /// Information about the first socket of `net` at or after `cursor`, and the next cursor: first

@@ -4,7 +4,7 @@
 //!
 //! The inner TCP socket is made in connect(), in the program's context, before the attempt to
 //! connect with ZRS. That attempt has a [`Decision`]. Whoever ends it, in any context, records the
-//! outcome there and hands it to the transport's queue. The worker then releases the inner TCP
+//! outcome there and hands it to the queue of decisions. The worker then releases the inner TCP
 //! socket, or connects it and lets it carry the socket; until then the socket is connecting. So
 //! there is never more than one connection under way. The link, though, goes on being made: the
 //! next connect has it.
@@ -118,11 +118,11 @@ impl Inner {
 }
 
 impl Decision {
-    /// Hands the outcome to the transport's queue. Any context.
+    /// Hands the outcome to the queue of decisions. Any context.
     fn hand_over(self: Arc<Self>, why: u32) {
         self.why.store(why, Relaxed);
-        let transport = self.sock.ctx.transport.clone();
-        let _ = transport.queue.enqueue(self);
+        let ctx = self.sock.ctx.clone();
+        let _ = ctx.decisions.enqueue(self);
     }
 }
 

@@ -19,8 +19,8 @@ use core::ops;
 use super::super::addr::{Addr, Bound, Ip};
 use super::super::ports::{Map, NoMemory};
 
-/// Where a socket is in the table. In order, sockets that are alike for the search are together, the
-/// last one first.
+/// Where a socket is in the table. In order, sockets that are alike for the search are together,
+/// the last one first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Place {
     net: usize,
