@@ -240,8 +240,8 @@ impl<T: Clone, M: Map<Place, Entry<T>>, G: Map<Turn, Place>> Receivers<M, G, T> 
         last.map_or(0, |(turn, _)| turn.number().saturating_add(1))
     }
 
-    /// The best of the sockets that are bound to `bound`, which takes datagrams for `to`, and its
-    /// rank.
+    /// The best of the sockets at the port and address of `lowest`, which take datagrams for `to`,
+    /// and its rank.
     fn best_at(&self, lowest: Place, to: Ip, from: Addr) -> Option<(u32, Place, Entry<T>)> {
         let (there, _) = self.map.first(ops::Bound::Included(&lowest))?;
         let here = |place: &Place| {
