@@ -17,8 +17,8 @@ use crate::kern::regfile::AsyncCall;
 use crate::proto::mem::id::NodeId;
 use crate::proto::mem::status::Status;
 
-/// Operations for one node that are under way at a time; the others wait in their order. A node that
-/// does not answer holds up its own alone.
+/// Operations for one node that are under way at a time; the others wait in their order. A node
+/// that does not answer holds up its own alone.
 const UNDER_WAY: usize = 64;
 
 /// A call of a program that is under way, or waits.
