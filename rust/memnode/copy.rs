@@ -21,10 +21,12 @@ use crate::proto::mem::link::End;
 use crate::proto::mem::rights::{Range, Rights};
 use crate::proto::mem::status::Status;
 use crate::proto::mem::wire::{MemHeader, Op};
-use crate::proto::wire::SMALL_MAX;
 
 /// Chunks that the processor copies in one hold of the host's lock, by COPY or by a queue.
 pub(super) const LOCAL_CHUNKS: usize = 4;
+
+/// Most PUTs of copies that are under way to one target.
+const PUTS: u32 = 16;
 
 /// Most copies at a time.
 pub(super) const JOBS: usize = 256;
@@ -210,13 +212,19 @@ impl State {
 
     /// The target has refused a grant, or its link has ended before there was one.
     pub(super) fn not_opened(&mut self, job: u32, serial: u64, why: Status) {
-        if let Some(info) = self.job(job, serial) {
-            if why == Status::Unsupported {
-                info.puts = Some(Puts::default());
-                return self.copies.opened(job, Ok(()));
-            }
-            self.copies.opened(job, Err(why));
+        let Some(info) = self.job(job, serial) else {
+            return;
+        };
+        if why != Status::Unsupported {
+            return self.copies.opened(job, Err(why));
         }
+        info.puts = Some(Puts::default());
+        let ip = self.target_of(job);
+        let mut sides = self.sides.iter().flatten();
+        let side = sides.find(|s| s.end == End::Requester && Some(s.ip) == ip);
+        // A quarter of the asks leaves room to those of all classes.
+        let puts_max = side.map_or(1, |s| s.asks.most() / 4).min(PUTS);
+        self.copies.opened_for_puts(job, puts_max);
     }
 
     /// Takes the steps that are due. After [`LOCAL_CHUNKS`] chunks by the processor, a worker takes
@@ -310,7 +318,7 @@ impl State {
         let serial = self.serial_of(job);
         let info = self.job(job, serial).ok_or(Status::Io)?;
         if info.puts.is_some() {
-            return self.put_chunk(host, job, off, len);
+            return self.put_chunk(host, job, Range { off, len });
         }
         let (granted, addr) = (info.grant.ok_or(Status::Stale)?, info.addr + off);
         let request = self.copies.get(job).ok_or(Status::Io)?;
@@ -348,46 +356,29 @@ impl State {
         posted
     }
 
-    /// Asks the target to write a chunk, by messages.
-    fn put_chunk(&mut self, host: &Arc<Host>, job: u32, off: u64, len: u64) -> Result<(), Status> {
-        let ip = self.target_of(job).ok_or(Status::NoNode)?;
-        let slot = self.link_to(host, ip)?;
-        let mut done = 0;
-        while done < len {
-            let part = Range {
-                off: off + done,
-                len: u64::from(SMALL_MAX).min(len - done),
-            };
-            if let Err(why) = self.put(slot, job, part) {
-                // Those before are on their way.
-                self.copies.not_posted(job, len - done, why);
-                break;
-            }
-            done += part.len;
-        }
-        Ok(())
-    }
-
-    /// Asks the target to write a part of a copy.
-    fn put(&mut self, slot: usize, job: u32, part: Range) -> Result<(), Status> {
+    /// Asks the target to write a chunk, which one message has room for.
+    fn put_chunk(&mut self, host: &Arc<Host>, job: u32, chunk: Range) -> Result<(), Status> {
         let serial = self.serial_of(job);
+        let ip = self.target_of(job).ok_or(Status::NoNode)?;
+        // It was there when the target refused the grant.
+        let slot = self.link_to(host, ip).map_err(|_| Status::Lost)?;
         let info = self.jobs.get(job as usize).and_then(Option::as_ref);
         let info = info.ok_or(Status::Io)?;
         let ask = MemHeader {
             node: info.node,
             key: info.key,
-            addr: info.addr + part.off,
-            len: part.len as u32,
+            addr: info.addr + chunk.off,
+            len: chunk.len as u32,
             ..MemHeader::ask(0, Op::Put)
         };
         let request = self.copies.get(job).ok_or(Status::Io)?;
         let served = of_hold(&self.served, &request.source).ok_or(Status::Stale)?;
         let from = Range {
-            off: request.range.off + part.off,
-            len: part.len,
+            off: request.range.off + chunk.off,
+            len: chunk.len,
         };
         let bytes = read_pieces(served, &request.source, from)?;
-        let token = self.op(Kind::Put(job, serial, part.len))?;
+        let token = self.op(Kind::Put(job, serial, chunk.len))?;
         let asked = self.side(slot).map(|side| side.ask(ask, bytes, token));
         if !matches!(asked, Some(Ok(()))) {
             self.take_op(token);

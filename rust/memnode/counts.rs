@@ -44,13 +44,14 @@ impl Counts {
     }
 
     /// The host answers a request with `status`. The statuses of requests that are to be made
-    /// again, were canceled or were over are no refusals; nor is an OPEN without a grant, which the
-    /// requester's host sends again or does without.
+    /// again, were canceled or were over are no refusals; nor is an OPEN without a grant, or a COPY
+    /// for want of one, which the requester's host sends again or does without.
     pub(super) fn request_served(&self, op: Option<Op>, status: Status) {
         self.requests_served.add(1);
         match (op, status) {
             (_, Status::Ok | Status::Again | Status::Canceled | Status::NotFound) => {}
-            (Some(Op::Open), Status::NoSpace | Status::Unsupported) => {}
+            (Some(Op::Open), Status::NoSpace) => {}
+            (Some(Op::Open | Op::Copy), Status::Unsupported) => {}
             _ => self.requests_refused.add(1),
         }
     }

@@ -44,6 +44,7 @@ use crate::proto::mem::sched::Flow;
 use crate::proto::mem::slab::Slot;
 use crate::proto::mem::status::Status;
 use crate::proto::mem::wire::{MemHeader, Op, PART_MAX};
+use crate::proto::wire::SMALL_MAX;
 
 /// Most memory links of a host, both directions together.
 pub(super) const LINKS: usize = 256;
@@ -237,6 +238,7 @@ impl Host {
     pub(super) fn new(memory: &Arc<Memory>, net: &Net, counts: Arc<Counts>) -> Result<Arc<Self>> {
         let limits = Limits {
             chunk: CHUNK,
+            put: SMALL_MAX.into(),
             part: PART_MAX,
             jobs_per_target: 8,
             in_flight_max: IN_FLIGHT,
@@ -384,12 +386,12 @@ impl WorkItem<TICK> for Host {
     type Pointer = Arc<Host>;
 
     fn run(host: Arc<Host>) {
-        let no_errands = host.with(|st| {
+        let errands = host.with(|st| {
             st.look_at_times(&host);
-            st.errands.is_empty()
+            st.errands.any(now_ms())
         });
         // The last user has left its errands before it is gone.
-        if no_errands && host.memory.take_idle(&host) {
+        if !errands && host.memory.take_idle(&host) {
             host.wind_up();
             return;
         }

@@ -331,6 +331,7 @@ fn advance_copy(
             key.uses = Some(uses_for(len, true));
             key.derived = None;
             *step = Step::Begin;
+            host.step_again();
             Outlook::Again
         }
         Some(answer) if answer.h.status == Status::Ok => Outlook::Over(Status::Ok, len),

@@ -27,6 +27,8 @@ use crate::uapi::*;
 
 /// How long the key lives that a copy gives to its source, in milliseconds.
 const COPY_KEY_MS: u32 = 60_000;
+/// What each use but the first adds to it.
+const PUT_MS: u32 = 10;
 
 /// Most bytes of one COPY; a longer call is cut short.
 const COPY_MAX: u64 = 1 << 30;
@@ -45,13 +47,14 @@ pub(super) struct Place {
 impl Place {
     /// The KEY for the holder of a copy's source: for `len` bytes from here on, and that many uses.
     pub(super) fn key_ask(&self, len: u64, uses: u64) -> MemHeader {
+        let more = u32::try_from(uses.saturating_sub(1)).unwrap_or(u32::MAX);
         MemHeader {
             addr: self.addr,
             bytes: len,
             key: self.key,
             node: self.node,
             rights: Rights::WRITE.bits(),
-            arg: COPY_KEY_MS,
+            arg: COPY_KEY_MS.saturating_add(more.saturating_mul(PUT_MS)),
             addr2: uses,
             ..MemHeader::ask(0, Op::Key)
         }

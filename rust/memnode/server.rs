@@ -454,8 +454,8 @@ impl State {
         if most == 0 || parts().take(EXTENTS_MAX + 1).count() > EXTENTS_MAX {
             return Err(EOPNOTSUPP);
         }
-        for (i, part) in (1_u64..).zip(parts()) {
-            let runs = NodeRuns::new(&memory, core::iter::once((part.at, part.len)))?;
+        let map = |at, len| {
+            let runs = NodeRuns::new(&memory, core::iter::once((at, len)))?;
             let runs = DmaRuns::map(&queues.pd, runs, Direction::Both)?;
             // The processor, and peers by other mappings, use the memory as well: nobody could say
             // when to synchronize it.
@@ -466,6 +466,12 @@ impl State {
                 );
                 return Err(EOPNOTSUPP);
             }
+            Ok(runs)
+        };
+        for (i, part) in (1_u64..).zip(parts()) {
+            // Bounce pages may be too few for all of it.
+            map(part.at, 1)?;
+            let runs = map(part.at, part.len)?;
             let mut mr = Mr::new(&queues.pd, part.pages(shift) as u32)?;
             // The addresses say nothing of where the memory is.
             mr.map_runs(Arc::new(runs, GFP_KERNEL)?, shift, i << 40)?;
@@ -490,7 +496,7 @@ impl State {
             return;
         }
         let serial = side.serial;
-        match side.grants.registered(number) {
+        match side.grants.registered(number, now_ms()) {
             Some(Registered::Answer(place)) => {
                 let of_it = |r: &&Registration| r.number == number;
                 let answer = side.registrations.iter().find(of_it).map(grant_answer);

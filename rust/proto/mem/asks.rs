@@ -89,6 +89,11 @@ impl<S: DerefMut<Target = [AskSlot]>> Asks<S> {
         }
     }
 
+    /// Most asks that may be open.
+    pub fn most(&self) -> u32 {
+        u32::try_from(self.most).unwrap_or(u32::MAX)
+    }
+
     /// Asks that are open.
     pub fn open(&self) -> usize {
         self.open

@@ -17,6 +17,10 @@
 //!
 //! A target that does not answer must not block such a copy, and the source's region, without
 //! limit: when [`Copies::overdue`] says so, the caller takes the link to the target down.
+//!
+//! Where the target gives no remote key, a chunk is a PUT, and a WROTE needs no message: it is
+//! answered when all PUTs are. Few of them are under way at a time, as they share the asks of the
+//! link with those of others.
 
 use core::ops::DerefMut;
 
@@ -35,6 +39,8 @@ pub const STOP_MS: u64 = 2000;
 pub struct Limits {
     /// Most bytes of one WRITE.
     pub chunk: u64,
+    /// Most bytes of one PUT.
+    pub put: u64,
     /// Most bytes of one WROTE.
     pub part: u64,
     /// Most copies at work for one target.
@@ -79,6 +85,8 @@ pub struct Job {
     req: CopyRequest,
     order: u64,
     state: State,
+    /// The bytes go as PUTs, of which so many may be under way to the target.
+    puts_max: Option<u32>,
     /// The first failure.
     failed: Option<Status>,
     /// When the job was stopped; its end is waited for since then.
@@ -152,7 +160,7 @@ pub enum Action {
         /// The job.
         job: u32,
     },
-    /// Post a WRITE of these bytes of the source, then call [`Copies::completed`].
+    /// Post a WRITE, or a PUT, of these bytes of the source, then call [`Copies::completed`].
     Write {
         /// The job.
         job: u32,
@@ -197,6 +205,18 @@ pub enum Action {
 pub struct TargetLoad {
     jobs: u32,
     in_flight: u64,
+    /// PUTs under way.
+    puts: u32,
+}
+
+impl TargetLoad {
+    /// A chunk of `job` is under way no more.
+    fn leave(&mut self, job: &Job, len: u64) {
+        self.in_flight = self.in_flight.saturating_sub(len);
+        if job.puts_max.is_some() {
+            self.puts = self.puts.saturating_sub(1);
+        }
+    }
 }
 
 /// The copies of a node's host.
@@ -219,6 +239,7 @@ where
         Self {
             limits: Limits {
                 chunk: limits.chunk.clamp(1, u64::from(QUANTUM)),
+                put: limits.put.clamp(1, u64::from(QUANTUM)),
                 part: limits.part.max(1),
                 ..limits
             },
@@ -262,6 +283,7 @@ where
             req,
             order: self.order,
             state: State::Queued,
+            puts_max: None,
             failed: None,
             stopped_ms: None,
             posted: 0,
@@ -299,11 +321,14 @@ where
                 (State::Queued, Some(t)) => t.jobs < self.limits.jobs_per_target,
                 (_, Some(t)) => {
                     let room = self.limits.in_flight_max.saturating_sub(t.in_flight);
-                    let next = self
-                        .limits
-                        .chunk
-                        .min(job.part_end(part).saturating_sub(job.posted));
-                    next != 0 && (room >= next || t.in_flight == 0)
+                    let rest = job.part_end(part).saturating_sub(job.posted);
+                    let next = self.limits.chunk.min(rest);
+                    match job.puts_max {
+                        // The first PUT shows whether the key is good for more.
+                        Some(_) if job.posted != 0 && job.completed == 0 => false,
+                        Some(max) => rest != 0 && t.puts < max,
+                        None => next != 0 && (room >= next || t.in_flight == 0),
+                    }
                 }
             };
             if ready {
@@ -350,7 +375,11 @@ where
                     job.len()
                 };
                 let off = job.posted;
-                let len = self.limits.chunk.min(end.saturating_sub(off));
+                let most = match job.puts_max {
+                    Some(_) => self.limits.put,
+                    None => self.limits.chunk,
+                };
+                let len = most.min(end.saturating_sub(off));
                 job.state = State::Active;
                 job.posted = off.saturating_add(len);
                 self.sched.charge(job.req.requester, len);
@@ -358,6 +387,7 @@ where
                     None => Some(Action::CopyLocal { job: at, off, len }),
                     Some(target) => {
                         target.in_flight = target.in_flight.saturating_add(len);
+                        target.puts = target.puts.saturating_add(job.puts_max.is_some().into());
                         Some(Action::Write { job: at, off, len })
                     }
                 }
@@ -378,6 +408,15 @@ where
         }
     }
 
+    /// The target gives no remote key for what a job needs: its bytes go as PUTs, of which no more
+    /// than `puts_max` are under way to the target.
+    pub fn opened_for_puts(&mut self, at: u32, puts_max: u32) {
+        if let Some(job) = self.jobs.get_mut(at) {
+            job.puts_max = Some(puts_max.max(1));
+        }
+        self.opened(at, Ok(()));
+    }
+
     /// A chunk of `len` bytes has completed. An error takes the link down instead: see
     /// [`Self::target_lost`].
     pub fn completed(&mut self, at: u32, len: u64) {
@@ -390,7 +429,7 @@ where
             None => job.done = job.completed,
             Some(link) => {
                 if let Some(t) = self.targets.get_mut(link as usize) {
-                    t.in_flight = t.in_flight.saturating_sub(len);
+                    t.leave(job, len);
                 }
             }
         }
@@ -406,7 +445,7 @@ where
                 .peer()
                 .and_then(|link| self.targets.get_mut(link as usize))
             {
-                t.in_flight = t.in_flight.saturating_sub(len);
+                t.leave(job, len);
             }
         }
     }
@@ -486,7 +525,7 @@ where
             }
         }
         if let Some(t) = self.targets.get_mut(link as usize) {
-            t.in_flight = 0;
+            (t.in_flight, t.puts) = (0, 0);
         }
     }
 

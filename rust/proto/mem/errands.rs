@@ -75,8 +75,15 @@ impl<S: DerefMut<Target = [Slot<Errand>]>> Errands<S> {
     }
 
     /// Whether there is none.
+    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Whether there is one that is not given up yet. One that a node does not answer stays asked,
+    /// but nothing waits for it any more then.
+    pub fn any(&self, now_ms: u64) -> bool {
+        self.0.iter().any(|(_, e)| now_ms < e.gives_up_ms)
     }
 
     /// Has the host of `to` asked. False if there is no room.

@@ -152,15 +152,15 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
     }
 
     /// The memory is registered. `None`: there is no such grant, or it was registered before.
-    pub fn registered(&mut self, number: u32) -> Option<Registered> {
+    pub fn registered(&mut self, number: u32, now_ms: u64) -> Option<Registered> {
         let grant = self.get_mut(number)?;
         match grant.state {
             State::Registering(None) => {
                 grant.state = State::Open;
                 Some(Registered::Answer(grant.ask))
             }
-            State::Registering(Some(since_ms)) => {
-                grant.state = State::Invalidating { since_ms };
+            State::Registering(Some(_)) => {
+                grant.state = State::Invalidating { since_ms: now_ms };
                 Some(Registered::Stale(grant.ask))
             }
             _ => None,

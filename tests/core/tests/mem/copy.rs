@@ -27,6 +27,7 @@ fn copies(limits: Limits, jobs: usize) -> TestCopies {
 
 const LIMITS: Limits = Limits {
     chunk: 8,
+    put: 3,
     part: 20,
     jobs_per_target: 2,
     in_flight_max: 24,
@@ -65,6 +66,8 @@ struct Seen {
     in_flight: u64,
     marks: u32,
     stopped: bool,
+    /// It goes as PUTs.
+    puts: bool,
 }
 
 // rows: M2 M4 M5
@@ -126,8 +129,14 @@ fn a_copy_is_finished_when_nothing_of_it_can_land() {
                 }
                 4 if !opening.is_empty() => {
                     let (job, _) = opening.swap_remove(rng.below(opening.len() as u64) as usize);
-                    let refused = rng.chance(20);
-                    c.opened(job, if refused { Err(Status::Denied) } else { Ok(()) });
+                    match rng.below(10) {
+                        0 | 1 => c.opened(job, Err(Status::Denied)),
+                        2..=4 => {
+                            c.opened_for_puts(job, 2);
+                            seen.get_mut(&job).unwrap().puts = true;
+                        }
+                        _ => c.opened(job, Ok(())),
+                    }
                 }
                 _ => {
                     let link = rng.below(3) as usize;
@@ -163,12 +172,21 @@ fn a_copy_is_finished_when_nothing_of_it_can_land() {
                         assert!(!s.stopped, "seed {seed}: a chunk after the cancel");
                         assert!(off == s.landed + s.in_flight && off + len <= s.len && len <= 8);
                         s.in_flight += len;
+                        let first = s.landed == 0 && s.in_flight > len;
+                        assert!(
+                            !s.puts || (len <= 3 && !first),
+                            "seed {seed}: a PUT of {len}"
+                        );
                         links[to as usize].push_back(Item::Write(job, len));
-                        let under = links[to as usize].iter().map(|i| match i {
-                            Item::Write(_, len) => *len,
-                            Item::Mark(_) => 0,
-                        });
-                        assert!(under.sum::<u64>() <= 24, "seed {seed}: too much in flight");
+                        let (mut bytes, mut puts) = (0, 0);
+                        for item in &links[to as usize] {
+                            match item {
+                                Item::Write(job, _) if seen[job].puts => puts += 1,
+                                Item::Write(_, len) => bytes += len,
+                                Item::Mark(_) => {}
+                            }
+                        }
+                        assert!(bytes <= 24 && puts <= 2, "seed {seed}: too much in flight");
                     }
                     Action::Mark { job, off, len } => {
                         let s = seen.get_mut(&job).unwrap();
@@ -266,6 +284,7 @@ fn shares(jobs: &[(u32, u32)], total: u64) -> [u64; 4] {
     let key = n.alloc(&request(100, 1)).unwrap();
     let big = Limits {
         chunk: 256 << 10,
+        put: 4096,
         part: 16 << 20,
         jobs_per_target: u32::MAX,
         in_flight_max: u64::MAX,

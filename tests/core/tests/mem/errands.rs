@@ -57,6 +57,19 @@ fn an_errand_is_made_until_the_node_answers() {
 
 // rows: M4
 #[test]
+fn an_errand_that_is_never_answered_keeps_nothing() {
+    let mut errands: Errands<Vec<Slot<Errand>>> = Errands::new(slots(2));
+    assert!(!errands.any(0));
+    let ask = MemHeader::ask(0, Op::Free);
+    errands.add(NODE, ask, 7);
+    let (at, ..) = errands.next_due(7).unwrap();
+    assert!(errands.any(7 + GIVES_UP_MS - 1) && !errands.any(7 + GIVES_UP_MS));
+    errands.answered(at, Status::Ok, 8);
+    assert!(!errands.any(9) && errands.is_empty());
+}
+
+// rows: M4
+#[test]
 fn what_nobody_waited_for_is_undone() {
     let key = |secret| Key {
         region: 3,

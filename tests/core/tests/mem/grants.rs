@@ -41,8 +41,8 @@ fn what_a_written_must_be() {
         Err(Violation::State),
         "not known to the peer"
     );
-    assert_eq!(g.registered(number), Some(Registered::Answer(3)));
-    assert_eq!(g.registered(number), None);
+    assert_eq!(g.registered(number, 40), Some(Registered::Answer(3)));
+    assert_eq!(g.registered(number, 40), None);
     assert_eq!(check(&g, 100, 50), Ok(()));
     for (addr, len) in [(99, 2), (149, 2), (u64::MAX, 2)] {
         assert_eq!(check(&g, addr, len), Err(Status::Range));
@@ -83,13 +83,13 @@ fn what_a_written_must_be() {
     assert_eq!(g.revoke_one(20, |_| true), None);
     assert_eq!(g.revoke_one(30, |_| true), None);
     assert_eq!(g.overdue_ms(2000), Some(2020));
-    assert_eq!(g.registered(number), Some(Registered::Stale(3)));
-    assert_eq!(g.overdue_ms(2000), Some(2020));
+    assert_eq!(g.registered(number, 40), Some(Registered::Stale(3)));
+    assert_eq!(g.overdue_ms(2000), Some(2040));
     assert_eq!(g.link_down_one(), Some(number));
     n.end(g.gone(number).unwrap());
     // A reader's grant lets nothing be written.
     let number = g.begin(hold(&mut n, key, Rights::READ), reach, 3).unwrap();
-    g.registered(number).unwrap();
+    g.registered(number, 40).unwrap();
     assert_eq!(g.check_written(number, 100, 1).err(), Some(Status::Denied));
 }
 
@@ -213,7 +213,7 @@ impl Pair {
         let Some((number, at, once)) = self.registering.pop() else {
             return;
         };
-        match self.grants.registered(number) {
+        match self.grants.registered(number, 0) {
             Some(Registered::Answer(ask)) => {
                 assert_eq!(ask, at);
                 self.down.push_back(ToPeer::Answer { at, number, once });
@@ -370,8 +370,8 @@ fn a_lost_link_ends_all_grants() {
                 .unwrap()
         })
         .collect();
-    g.registered(numbers[0]).unwrap();
-    g.registered(numbers[1]).unwrap();
+    g.registered(numbers[0], 0).unwrap();
+    g.registered(numbers[1], 0).unwrap();
     let revoked = g.revoke_one(0, |_| true).unwrap();
     g.revoked(revoked, 0).unwrap();
     assert!(g.invalidated(revoked, 0));
@@ -382,7 +382,7 @@ fn a_lost_link_ends_all_grants() {
         n.end(g.gone(number).unwrap());
     }
     // Registrations under way end as they end.
-    assert_eq!(g.registered(numbers[2]), Some(Registered::Stale(2)));
+    assert_eq!(g.registered(numbers[2], 0), Some(Registered::Stale(2)));
     assert!(g.gone(numbers[2]).is_none(), "its remote key is valid");
     assert_eq!(g.link_down_one(), Some(numbers[2]));
     n.end(g.gone(numbers[2]).unwrap());

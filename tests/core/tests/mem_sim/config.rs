@@ -47,6 +47,7 @@ impl Config {
             keys: rng.pick(&[8, 40, 200]),
             limits: Limits {
                 chunk: rng.pick(&[7, 32, 100]),
+                put: 16,
                 part: rng.pick(&[40, 100, 1000]),
                 jobs_per_target: rng.pick(&[1, 2, 16]),
                 in_flight_max: rng.pick(&[1, 100, 10_000]),

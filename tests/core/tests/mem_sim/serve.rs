@@ -320,7 +320,7 @@ impl World {
             }
             skipped += len;
         }
-        match self.links[link].grants.registered(number) {
+        match self.links[link].grants.registered(number, self.now) {
             Some(Registered::Answer(slot)) => {
                 let h = MemHeader {
                     addr: info.addr,

@@ -279,12 +279,12 @@ fn free_is_lost(w: &World) -> Outcome {
 /// A COPY to us, who give no remote key for the region: the bytes come as PUTs. `refuses`: one of
 /// these is refused, which ends the copy.
 fn copy_by_messages(w: &World, refuses: bool) -> Outcome {
-    const BYTES: usize = 40_000;
+    const BYTES: usize = 400_000;
     as_node(w, |w, _, mut peer, region| {
         let source = Victim::new(w, LEN)?;
         let bytes: Vec<_> = (0..BYTES).map(|n| (n % 251) as u8).collect();
         source.region.write_all_at(&bytes, 7)?;
-        let mut came = vec![0; BYTES];
+        let (mut came, mut most) = (vec![0; BYTES], 0);
         let copied = thread::scope(|scope| {
             let (from, to) = (&source.region, &region);
             let copying = scope.spawn(move || {
@@ -307,30 +307,46 @@ fn copy_by_messages(w: &World, refuses: bool) -> Outcome {
                 ensure(open.key == key(uses), "another key")?;
                 let no = MemHeader::answer(open.id, MemOp::Open, Status::Unsupported);
                 peer.send(no, &[])?;
-                for _ in (0..puts).take_while(|_| uses == 1) {
+                if uses == 1 {
+                    // One PUT shows that the key has no further use.
                     let put = asked(w, &mut peer, MemOp::Put)?;
                     peer.send(MemHeader::answer(put.id, MemOp::Put, Status::Stale), &[])?;
                 }
             }
-            for n in 0..puts {
-                let (h, part) = peer.expect(Type::Ask, w.limit(10))?;
-                let again = h.key == key(1 + puts as u64);
-                ensure(h.op == Some(MemOp::Put) && again, "no PUT")?;
-                let at = (h.addr - region.storage().storage.va) as usize - 100;
-                came[at..at + part.len()].copy_from_slice(&part);
-                let status = match n {
-                    3 if refuses => Status::Stale,
-                    _ => Status::Ok,
-                };
-                peer.send(MemHeader::answer(h.id, MemOp::Put, status), &[])?;
+            let (mut open, mut answered) = (Vec::new(), 0);
+            while !copying.is_finished() {
+                peer.pump()?;
+                while let Some((h, part)) = peer.inbox.pop_front() {
+                    let again = h.key == key(1 + puts as u64);
+                    ensure(h.op == Some(MemOp::Put) && again, "no PUT")?;
+                    let at = (h.addr - region.storage().storage.va) as usize - 100;
+                    came[at..at + part.len()].copy_from_slice(&part);
+                    open.push(h.id);
+                    most = most.max(open.len());
+                }
+                // Those that have come together are answered together.
+                thread::sleep(Duration::from_millis(5));
+                for id in open.drain(..) {
+                    answered += 1;
+                    let status = match answered {
+                        4 if refuses => Status::Denied,
+                        _ => Status::Ok,
+                    };
+                    peer.send(MemHeader::answer(id, MemOp::Put, status), &[])?;
+                }
             }
+            ensure(
+                !refuses || answered < puts / 2,
+                "it goes on after a refusal",
+            )?;
             copying.join().map_err(|_| said("a panic"))
         })?;
         match copied {
-            Err(e) if refuses && e == rustix::io::Errno::STALE => {}
+            Err(e) if refuses && e == rustix::io::Errno::ACCESS => {}
             Ok(BYTES) if !refuses => ensure(came == bytes, "other bytes have come")?,
             other => return Err(said(&format!("copy_file_range gave {other:?}"))),
         }
+        ensure((2..=16).contains(&most), &format!("{most} PUTs at a time"))?;
         source.free(w)
     })
 }
