@@ -10,7 +10,7 @@ use kernel::sync::Arc;
 use super::grants::{Granted, Pending};
 use super::host::{now_ms, Call, Host, Kind, State};
 use super::node::of_hold;
-use super::server::{copy_pieces, read_pieces, Reply};
+use super::server::Reply;
 use super::side::Moved;
 use crate::ib::dma::{Direction, DmaRuns};
 use crate::ib::memory::NodeRuns;
@@ -41,21 +41,6 @@ pub(super) struct JobInfo {
     local_off: u64,
     reply: Reply,
     grant: Option<Granted>,
-    /// The target's device gives no remote key for the region: its bytes go as PUTs.
-    puts: Option<Puts>,
-}
-
-/// The PUTs of a copy.
-#[derive(Default)]
-struct Puts {
-    /// Those that are not answered.
-    open: u32,
-    /// One has written its bytes.
-    written: bool,
-    /// Of the first one that was refused.
-    failed: Option<Status>,
-    /// The copy waits for the acknowledgement of all.
-    marking: bool,
 }
 
 impl State {
@@ -144,7 +129,6 @@ impl State {
                         local_off: to.map_or(0, |to| to.off),
                         reply: reply.clone(),
                         grant: None,
-                        puts: None,
                     });
                 }
                 Ok(())
@@ -212,13 +196,13 @@ impl State {
 
     /// The target has refused a grant, or its link has ended before there was one.
     pub(super) fn not_opened(&mut self, job: u32, serial: u64, why: Status) {
-        let Some(info) = self.job(job, serial) else {
+        if self.job(job, serial).is_none() {
             return;
-        };
+        }
         if why != Status::Unsupported {
             return self.copies.opened(job, Err(why));
         }
-        info.puts = Some(Puts::default());
+        // The target's device gives no remote key for the region.
         let ip = self.target_of(job);
         let mut sides = self.sides.iter().flatten();
         let side = sides.find(|s| s.end == End::Requester && Some(s.ip) == ip);
@@ -241,7 +225,12 @@ impl State {
             match action {
                 Action::Open { job } => self.open_target(host, job),
                 Action::Write { job, off, len } => {
-                    if let Err(why) = self.write_chunk(host, job, off, len) {
+                    if let Err(why) = self.write_chunk(job, off, len) {
+                        self.copies.not_posted(job, len, why);
+                    }
+                }
+                Action::Put { job, off, len } => {
+                    if let Err(why) = self.put_chunk(host, job, Range { off, len }) {
                         self.copies.not_posted(job, len, why);
                     }
                 }
@@ -308,18 +297,9 @@ impl State {
         true
     }
 
-    fn write_chunk(
-        &mut self,
-        host: &Arc<Host>,
-        job: u32,
-        off: u64,
-        len: u64,
-    ) -> Result<(), Status> {
+    fn write_chunk(&mut self, job: u32, off: u64, len: u64) -> Result<(), Status> {
         let serial = self.serial_of(job);
         let info = self.job(job, serial).ok_or(Status::Io)?;
-        if info.puts.is_some() {
-            return self.put_chunk(host, job, Range { off, len });
-        }
         let (granted, addr) = (info.grant.ok_or(Status::Stale)?, info.addr + off);
         let request = self.copies.get(job).ok_or(Status::Io)?;
         let served = of_hold(&self.served, &request.source).ok_or(Status::Stale)?;
@@ -377,42 +357,23 @@ impl State {
             off: request.range.off + chunk.off,
             len: chunk.len,
         };
-        let bytes = read_pieces(served, &request.source, from)?;
+        let bytes = KVec::from_elem(0_u8, chunk.len as usize, GFP_KERNEL);
+        let mut bytes = bytes.map_err(|_| Status::NoMemory)?;
+        let read = served.read(&request.source, from, &mut bytes);
+        read.map_err(|_| Status::Io)?;
         let token = self.op(Kind::Put(job, serial, chunk.len))?;
         let asked = self.side(slot).map(|side| side.ask(ask, bytes, token));
         if !matches!(asked, Some(Ok(()))) {
             self.take_op(token);
             return Err(Status::NoMemory);
         }
-        if let Some(puts) = self.job(job, serial).and_then(|i| i.puts.as_mut()) {
-            puts.open += 1;
-        }
         Ok(())
     }
 
     /// The target has answered a PUT of `len` bytes of a copy, or its link is down.
     pub(super) fn put_done(&mut self, job: u32, serial: u64, len: u64, status: Status) {
-        let Some(puts) = self.job(job, serial).and_then(|i| i.puts.as_mut()) else {
-            return;
-        };
-        puts.open = puts.open.saturating_sub(1);
-        // The refused OPEN was the key's last use.
-        let status = match status {
-            Status::Stale if !puts.written => Status::Unsupported,
-            status => status,
-        };
-        match status {
-            Status::Ok => puts.written = true,
-            why => drop(puts.failed.get_or_insert(why)),
-        }
-        let over = (puts.open == 0 && puts.marking).then_some(puts.failed);
-        puts.marking &= over.is_none();
-        self.copies.completed(job, len);
-        if status != Status::Ok {
-            self.copies.cancel(job, status, now_ms());
-        }
-        if let Some(failed) = over {
-            self.copies.answered(job, failed.unwrap_or(Status::Ok));
+        if self.job(job, serial).is_some() {
+            self.copies.put_answered(job, len, status);
         }
     }
 
@@ -439,34 +400,18 @@ impl State {
             off: request.range.off + off,
             len,
         };
-        copy_pieces(served, &request.source, from, |piece, done| {
-            let here = done..done + piece.len as usize;
-            served
-                .memory
-                .read(piece.at, bytes.get_mut(here).ok_or(EIO)?)
-        })?;
+        served.read(&request.source, from, &mut bytes)?;
         let to = Range {
             off: info.local_off + off,
             len,
         };
         let served = of_hold(&self.served, target).ok_or(EIO)?;
-        copy_pieces(served, target, to, |piece, done| {
-            let here = done..done + piece.len as usize;
-            served.memory.write(piece.at, bytes.get(here).ok_or(EIO)?)
-        })
+        served.write(target, to, &bytes)
     }
 
     /// Asks the target to acknowledge what was written.
     fn mark(&mut self, job: u32, off: u64, len: u64) {
         let serial = self.serial_of(job);
-        if let Some(puts) = self.job(job, serial).and_then(|i| i.puts.as_mut()) {
-            puts.marking = puts.open != 0;
-            if !puts.marking {
-                let failed = puts.failed;
-                self.copies.answered(job, failed.unwrap_or(Status::Ok));
-            }
-            return;
-        }
         let Some((granted, addr)) = self.job(job, serial).and_then(|i| Some((i.grant?, i.addr)))
         else {
             return;

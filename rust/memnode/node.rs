@@ -17,6 +17,7 @@ use crate::proto::mem::id::NodeId;
 use crate::proto::mem::keys::KeySlot;
 use crate::proto::mem::node::{Config, Drain, ExtentEntry, Hold, Node, Region, Storage};
 use crate::proto::mem::payload::{NodeInfo, NODE_DRAINING};
+use crate::proto::mem::rights::Range;
 use crate::proto::mem::slab::Slot;
 
 /// Most nodes of a host.
@@ -146,6 +147,29 @@ impl Served {
             state: if draining { NODE_DRAINING } else { 0 },
             page_shift: self.page_shift,
         }
+    }
+
+    /// Reads a range of the held region. EIO if it is not as long as `bytes`, or not in memory.
+    pub(super) fn read(&self, hold: &Hold, range: Range, bytes: &mut [u8]) -> Result {
+        let mut done = 0;
+        for piece in self.node.pieces(hold, range) {
+            let here = done..done + piece.len as usize;
+            done = here.end;
+            self.memory
+                .read(piece.at, bytes.get_mut(here).ok_or(EIO)?)?;
+        }
+        (done == bytes.len()).then_some(()).ok_or(EIO)
+    }
+
+    /// Writes a range of the held region. EIO if it is not as long as `bytes`, or not in memory.
+    pub(super) fn write(&self, hold: &Hold, range: Range, bytes: &[u8]) -> Result {
+        let mut done = 0;
+        for piece in self.node.pieces(hold, range) {
+            let here = done..done + piece.len as usize;
+            done = here.end;
+            self.memory.write(piece.at, bytes.get(here).ok_or(EIO)?)?;
+        }
+        (done == bytes.len()).then_some(()).ok_or(EIO)
     }
 
     /// Bytes in all, and those in no region.

@@ -65,36 +65,6 @@ pub(super) struct Registration {
     once: bool,
 }
 
-/// Copies between the pieces of a range and `bytes`.
-pub(super) fn copy_pieces(
-    served: &Served,
-    hold: &Hold,
-    range: Range,
-    mut each: impl FnMut(Piece, usize) -> Result,
-) -> Result {
-    let mut done = 0;
-    for piece in served.node.pieces(hold, range) {
-        each(piece, done)?;
-        done += piece.len as usize;
-    }
-    Ok(())
-}
-
-/// The bytes of a range, at most [`SMALL_MAX`]. `NoMemory`, `Io`.
-///
-/// [`SMALL_MAX`]: crate::proto::wire::SMALL_MAX
-pub(super) fn read_pieces(served: &Served, hold: &Hold, range: Range) -> Result<KVec<u8>, Status> {
-    let bytes = KVec::from_elem(0_u8, range.len as usize, GFP_KERNEL);
-    let mut bytes = bytes.map_err(|_| Status::NoMemory)?;
-    let read = copy_pieces(served, hold, range, |piece, done| {
-        let here = done..done + piece.len as usize;
-        let here = bytes.get_mut(here).ok_or(EINVAL)?;
-        served.memory.read(piece.at, here)
-    });
-    read.map_err(|_| Status::Io)?;
-    Ok(bytes)
-}
-
 impl State {
     /// The descriptions of this host's nodes in a hello. ENOMEM.
     pub(super) fn node_infos(&self) -> Result<KVec<u8>> {
@@ -470,8 +440,7 @@ impl State {
         };
         for (i, part) in (1_u64..).zip(parts()) {
             // Bounce pages may be too few for all of it.
-            map(part.at, 1)?;
-            let runs = map(part.at, part.len)?;
+            let runs = map(part.at, part.len).or_else(|e| map(part.at, 1).and(Err(e)))?;
             let mut mr = Mr::new(&queues.pd, part.pages(shift) as u32)?;
             // The addresses say nothing of where the memory is.
             mr.map_runs(Arc::new(runs, GFP_KERNEL)?, shift, i << 40)?;
@@ -877,18 +846,15 @@ fn small(served: &mut Served, op: Op, h: &MemHeader, payload: &[u8]) -> Result<K
         _ => (Rights::READ, h.bytes),
     };
     let range = served.node.range_of(h.key, h.addr, len)?;
+    let room = if op == Op::Get { len as usize } else { 0 };
+    // Before the key is used, which may allow one use.
+    let mut out = KVec::from_elem(0_u8, room, GFP_KERNEL).map_err(|_| Status::NoMemory)?;
     let hold = served.node.begin(h.key, rights, range, now_ms())?;
-    let done = match op {
-        Op::Put => {
-            let written = copy_pieces(served, &hold, range, |piece, done| {
-                let here = done..done + piece.len as usize;
-                let here = payload.get(here).ok_or(EINVAL)?;
-                served.memory.write(piece.at, here)
-            });
-            written.map(|()| KVec::new()).map_err(|_| Status::Io)
-        }
-        _ => read_pieces(served, &hold, range),
+    let copied = match op {
+        Op::Put => served.write(&hold, range, payload),
+        _ => served.read(&hold, range, &mut out),
     };
     served.node.end(hold);
-    done
+    copied.map_err(|_| Status::Io)?;
+    Ok(out)
 }

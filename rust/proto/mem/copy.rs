@@ -18,9 +18,9 @@
 //! A target that does not answer must not block such a copy, and the source's region, without
 //! limit: when [`Copies::overdue`] says so, the caller takes the link to the target down.
 //!
-//! Where the target gives no remote key, a chunk is a PUT, and a WROTE needs no message: it is
-//! answered when all PUTs are. Few of them are under way at a time, as they share the asks of the
-//! link with those of others.
+//! Where the target gives no remote key, a chunk is a PUT, whose answer is the acknowledgement: no
+//! WROTE follows. Few PUTs are under way at a time, as they share the asks of the link with those
+//! of others.
 
 use core::ops::DerefMut;
 
@@ -124,19 +124,26 @@ impl Job {
 
     /// End of the part that is being written.
     fn part_end(&self, part: u64) -> u64 {
-        self.marked.saturating_add(part).min(self.len())
+        match self.puts_max {
+            Some(_) => self.len(),
+            None => self.marked.saturating_add(part).min(self.len()),
+        }
     }
 
     /// Whether a WROTE must be sent after the chunks that were posted.
     fn marker_due(&self, part: u64) -> bool {
         let due = self.ended() || self.posted >= self.part_end(part);
-        self.peer().is_some() && due && self.posted > self.marked && !self.marking && !self.lost
+        self.is_marked() && due && self.posted > self.marked && !self.marking && !self.lost
+    }
+
+    /// Whether WROTEs follow the chunks.
+    fn is_marked(&self) -> bool {
+        self.peer().is_some() && self.puts_max.is_none()
     }
 
     /// Whether no byte of the job can land any more.
     fn over(&self) -> bool {
-        let told =
-            self.peer().is_none() || self.lost || (self.marked == self.posted && !self.marking);
+        let told = !self.is_marked() || self.lost || (self.marked == self.posted && !self.marking);
         self.ended() && self.state != State::Opening && self.completed == self.posted && told
     }
 
@@ -160,8 +167,17 @@ pub enum Action {
         /// The job.
         job: u32,
     },
-    /// Post a WRITE, or a PUT, of these bytes of the source, then call [`Copies::completed`].
+    /// Post a WRITE of these bytes of the source, then call [`Copies::completed`].
     Write {
+        /// The job.
+        job: u32,
+        /// Offset of the first byte from the beginning of the copy.
+        off: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Ask the target to write these bytes of the source, then call [`Copies::put_answered`].
+    Put {
         /// The job.
         job: u32,
         /// Offset of the first byte from the beginning of the copy.
@@ -387,7 +403,10 @@ where
                     None => Some(Action::CopyLocal { job: at, off, len }),
                     Some(target) => {
                         target.in_flight = target.in_flight.saturating_add(len);
-                        target.puts = target.puts.saturating_add(job.puts_max.is_some().into());
+                        if job.puts_max.is_some() {
+                            target.puts = target.puts.saturating_add(1);
+                            return Some(Action::Put { job: at, off, len });
+                        }
                         Some(Action::Write { job: at, off, len })
                     }
                 }
@@ -431,6 +450,26 @@ where
                 if let Some(t) = self.targets.get_mut(link as usize) {
                     t.leave(job, len);
                 }
+            }
+        }
+    }
+
+    /// The target has answered a PUT of `len` bytes, the oldest one of the job. A job stops at the
+    /// first refusal. A key that has no use behind the refused grant is `Unsupported`, not `Stale`:
+    /// with more uses the copy is possible.
+    pub fn put_answered(&mut self, at: u32, len: u64, status: Status) {
+        self.completed(at, len);
+        let Some(job) = self.jobs.get_mut(at) else {
+            return;
+        };
+        match status {
+            Status::Ok if job.failed.is_none() => job.done = job.completed,
+            Status::Ok => {}
+            Status::Stale if job.done == 0 => {
+                job.failed.get_or_insert(Status::Unsupported);
+            }
+            why => {
+                job.failed.get_or_insert(why);
             }
         }
     }

@@ -257,7 +257,6 @@ impl<S: DerefMut<Target = [KeySlot]>> Keys<S> {
     }
 
     /// Keys in the table.
-    #[cfg(not(MODULE))]
     pub fn len(&self) -> usize {
         self.0.len()
     }

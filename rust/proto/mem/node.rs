@@ -346,11 +346,15 @@ impl<S: Storage> Node<S> {
         theirs: impl Fn(&Region) -> bool,
         now_ms: u64,
     ) -> Result<(), Status> {
+        let share = self.keys.room().saturating_mul(percent as usize) / 100;
+        // Few keys in all need no count.
+        if self.keys.len() < share.max(1) {
+            return Ok(());
+        }
         let keys = self.regions.iter().filter(|(_, r)| theirs(r));
         let keys = keys.fold(0_usize, |sum, (_, r)| {
             sum.saturating_add(r.keys.len() as usize)
         });
-        let share = self.keys.room().saturating_mul(percent as usize) / 100;
         if keys >= share.max(1) && !self.drop_dead_key(theirs, now_ms) {
             return Err(Status::Quota);
         }

@@ -155,6 +155,7 @@ impl World {
                     }
                 }
                 Action::Write { job, off, len } => self.write_chunk(host, job, off, len),
+                Action::Put { .. } => panic!("nodes here give remote keys"),
                 Action::CopyLocal { job, off, len } => self.copy_local(host, job, off, len),
                 Action::Mark { job, off, len } => {
                     let serial = self.hosts[host].jobs[&job].serial;
