@@ -20,6 +20,7 @@ pub(crate) mod device;
 pub(crate) mod dma;
 pub(crate) mod memory;
 pub(crate) mod mr;
+pub(crate) mod mr_pool;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod srq;

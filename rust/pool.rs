@@ -20,7 +20,8 @@
 //! extent.
 //!
 //! Locks: `windows` (mutex), `growing` (mutex), `extents` (mutex), then the spinlocks `blocks`,
-//! `shared`, `Receives::shared`, those of [`Extent`] and `Window::mr`, never two of these at once.
+//! `shared`, `Receives::shared`, those of [`Extent`], `Window::mr` and `Window::holder`, never two of
+//! these at once.
 //! `verbs` and `Receives::open` are read under RCU.
 
 #![deny(unsafe_code)]
@@ -381,7 +382,7 @@ impl Pool {
         self.verbs.revoke();
         self.close_shared();
         for window in self.windows.lock().iter() {
-            window.deregister();
+            window.deregister(None);
             // The device writes no more into the window, so it does not count in the budget.
             window.give_pages();
         }

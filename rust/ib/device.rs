@@ -110,6 +110,27 @@ impl Device {
         self.driver() == bindings::rdma_driver_id_RDMA_DRIVER_RXE
     }
 
+    /// Whether it is the kernel's Soft-RoCE, and not one whose faults with invalidated and repeated
+    /// registrations are mended (reports 04 and 11 of `Documentation/upstream/kernel`), as the tests
+    /// have it: that one has a hardware version.
+    fn mistreats_registrations(&self) -> bool {
+        // SAFETY: By the type invariants the device is valid; its attributes are constant.
+        let version = unsafe { (*self.as_ptr()).attrs.hw_ver };
+        self.is_soft_roce() && version == 0
+    }
+
+    /// Whether the device executes registrations and invalidations again when it repeats a request
+    /// before them, which fails the queue pair: they have to be posted to an idle send queue.
+    pub(crate) fn repeats_registrations(&self) -> bool {
+        self.mistreats_registrations()
+    }
+
+    /// Whether nothing of a peer's lands in a region's memory once its invalidation has completed.
+    /// On Soft-RoCE a WRITE that has begun goes on.
+    pub(crate) fn invalidation_is_final(&self) -> bool {
+        !self.mistreats_registrations()
+    }
+
     fn driver(&self) -> bindings::rdma_driver_id {
         // SAFETY: By the type invariants the device is valid; its operations are constant.
         unsafe { (*self.as_ptr()).ops.driver_id }

@@ -5,8 +5,9 @@
 //! C header: `include/rdma/ib_verbs.h`.
 //!
 //! [`Mr::map`] describes the memory and gives a new key, a REG work request makes it accessible,
-//! and [`Mr::deregister`] takes the access away, or dropping the region. The extent is exact,
-//! whatever the page size.
+//! and [`Mr::deregister`] takes the access away, or dropping the region. So does an invalidation,
+//! after which the region can describe other memory (`MrPool`). The extent is exact, whatever the
+//! page size.
 //!
 //! The address that the peer uses is not a DMA address (that would tell it where our memory is):
 //! it is an origin that the caller chooses, plus the offset in the first page, as
@@ -66,6 +67,12 @@ const MAPPED: u32 = 1;
 const POSTED: u32 = 2;
 /// Deregistered: there is no region any more.
 const ENDED: u32 = 3;
+/// Invalidated: the peer has no access any more.
+const INVALIDATED: u32 = 4;
+
+/// How often a region is registered. A key has eight bits that change from one registration to the
+/// next: a region ends before one of its keys would come again.
+const REGISTRATIONS: u32 = u8::MAX as u32;
 
 /// Bytes that could not be deregistered.
 static LOST: Atomic<u64> = Atomic::new(0);
@@ -106,6 +113,8 @@ pub(crate) struct Mr {
     ptr: NonNull<bindings::ib_mr>,
     max_pages: u32,
     state: Atomic<u32>,
+    /// How often it was mapped: the keys that it has had.
+    mapped: u32,
     region: Option<Arc<dyn Mapped>>,
     span: Range<usize>,
     pd: Arc<Pd>,
@@ -145,6 +154,7 @@ impl Mr {
             ptr: NonNull::new(ptr).ok_or(ENOMEM)?,
             max_pages,
             state: Atomic::new(FREE),
+            mapped: 0,
             region: None,
             span: 0..0,
             pd: pd.clone(),
@@ -159,6 +169,11 @@ impl Mr {
     /// The domain.
     pub(crate) fn pd(&self) -> &Arc<Pd> {
         &self.pd
+    }
+
+    /// The most pages that it can describe.
+    pub(super) fn max_pages(&self) -> u32 {
+        self.max_pages
     }
 
     /// Describes `len` bytes at `offset` of `region`, under a new key. Does not sleep on the
@@ -284,7 +299,35 @@ impl Mr {
         // INVARIANT: The caller has just mapped it.
         self.region = Some(region);
         self.span = span;
+        self.mapped += 1;
         self.state.store(MAPPED, Release);
+    }
+
+    /// Whether a peer may have access.
+    pub(crate) fn is_posted(&self) -> bool {
+        self.state.load(Acquire) == POSTED
+    }
+
+    /// An [invalidation](super::qp::SendOp::Invalidate) of the region has completed with success,
+    /// and no access of the peer's that had begun before goes on
+    /// ([`Device::invalidation_is_final`](super::device::Device::invalidation_is_final), or the
+    /// caller knows).
+    pub(crate) fn invalidated(&self) {
+        let _ = self.state.cmpxchg(POSTED, INVALIDATED, Full);
+    }
+
+    /// Lets the memory go, so that the region can describe another one. Returns whether it can: not
+    /// if the peer may have access, or if one of its keys would be used again.
+    pub(super) fn recycle(&mut self) -> bool {
+        let state = self.state.load(Acquire);
+        if !matches!(state, FREE | MAPPED | INVALIDATED) || self.mapped >= REGISTRATIONS {
+            return false;
+        }
+        // INVARIANT: It is free.
+        self.state.store(FREE, Release);
+        self.region = None;
+        self.span = 0..0;
+        true
     }
 
     /// The smallest page size of the device for which `len` bytes from `start` fit.

@@ -18,6 +18,7 @@ use crate::ib::cm::{CmEvent, CmHandler, CmId, ConnParams, Id};
 use crate::ib::cq::Cq;
 use crate::ib::device::Device;
 use crate::ib::dma::{Direction, DmaRegion};
+use crate::ib::mr_pool::MrPool;
 use crate::ib::pd::Pd;
 use crate::ib::qp::QpCaps;
 use crate::kern::contig::ContigPages;
@@ -172,6 +173,7 @@ fn make_queues(link: &Arc<MemLink>, id: &CmId, device: &Device) -> Result<Queues
         tx,
         rx_memory,
         tx_memory,
+        mrs: MrPool::new(&pd)?,
         pd,
         max_sge: max_sge as usize,
     })

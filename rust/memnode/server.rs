@@ -7,7 +7,7 @@
 use core::net::{Ipv4Addr, SocketAddr};
 
 use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::sync::{Arc, UniqueArc};
 
 use super::grants::Pending;
 use super::host::{now_ms, Answer, Call, Host, Kind, Route, State};
@@ -56,7 +56,7 @@ impl Reply {
 /// The memory regions of a grant.
 pub(super) struct Registration {
     pub(super) number: u32,
-    pub(super) mrs: KVec<Mr>,
+    pub(super) mrs: KVec<UniqueArc<Mr>>,
     pub(super) access: Access,
     lens: KVec<u64>,
     addr: u64,
@@ -441,7 +441,7 @@ impl State {
         for (i, part) in (1_u64..).zip(parts()) {
             // Bounce pages may be too few for all of it.
             let runs = map(part.at, part.len).or_else(|e| map(part.at, 1).and(Err(e)))?;
-            let mut mr = Mr::new(&queues.pd, part.pages(shift) as u32)?;
+            let mut mr = queues.mrs.take(part.pages(shift) as u32)?;
             // The addresses say nothing of where the memory is.
             mr.map_runs(Arc::new(runs, GFP_KERNEL)?, shift, i << 40)?;
             r.mrs.push(mr, GFP_KERNEL)?;
@@ -485,16 +485,25 @@ impl State {
         }
     }
 
-    /// Takes the memory of a grant from the peer.
-    fn deregister(&mut self, slot: usize, number: u32) {
+    /// Takes the memory of a grant from the peer. `over`: its keys are invalid, and nothing of the
+    /// peer's that had begun before goes on.
+    fn deregister(&mut self, slot: usize, number: u32, over: bool) {
         let Some(side) = self.side(slot) else {
             return;
         };
         let at = side.registrations.iter().position(|r| r.number == number);
         let registration = at.and_then(|at| side.registrations.remove(at).ok());
+        let pool = side.queues.as_ref().map(|q| q.mrs.clone());
         let mut lost = false;
         for mut mr in registration.into_iter().flat_map(|r| r.mrs) {
-            lost |= mr.deregister().is_err();
+            if over {
+                mr.invalidated();
+            }
+            let ended = match &pool {
+                Some(pool) => pool.give(mr),
+                None => mr.deregister(),
+            };
+            lost |= ended.is_err();
         }
         match side.grants.gone(number) {
             // The peer may write there for ever: the region is never quiet, and its memory never
@@ -517,7 +526,7 @@ impl State {
     /// Something of the peer has arrived: no WRITE before it is half done.
     pub(super) fn heard(&mut self, slot: usize) {
         while let Some(number) = self.side(slot).and_then(|s| s.grants.heard_one()) {
-            self.deregister(slot, number);
+            self.deregister(slot, number, true);
         }
     }
 
@@ -560,7 +569,7 @@ impl State {
             let Some(number) = number else {
                 break;
             };
-            self.deregister(slot, number);
+            self.deregister(slot, number, false);
         }
         let now = now_ms();
         match end {

@@ -19,6 +19,7 @@ use super::node::slots;
 use super::server::Registration;
 use crate::ib::cq::Cq;
 use crate::ib::dma::{DmaRegion, DmaRuns, Mapped, RunSource, Sge};
+use crate::ib::mr_pool::MrPool;
 use crate::ib::pd::Pd;
 use crate::ib::qp::{Qp, SendOp, SendWr};
 use crate::kern::contig::ContigPages;
@@ -99,6 +100,8 @@ pub(super) struct Queues {
     pub(super) tx: DmaRegion,
     pub(super) rx_memory: Arc<ContigPages>,
     pub(super) tx_memory: Arc<ContigPages>,
+    /// For the grants of the peer.
+    pub(super) mrs: Arc<MrPool>,
     pub(super) pd: Arc<Pd>,
     pub(super) max_sge: usize,
 }
@@ -441,7 +444,7 @@ impl Side {
     /// Begins the next registration, if the send queue is idle.
     fn register(&mut self) -> Result {
         let queues = self.queues.as_ref();
-        let repeats = queues.is_some_and(|q| q.pd.device().is_soft_roce());
+        let repeats = queues.is_some_and(|q| q.pd.device().repeats_registrations());
         if self.registering != 0 || repeats && self.sends != 0 {
             return Ok(());
         }

@@ -16,6 +16,7 @@ use super::extent::Extent;
 use super::{Layout, Pool, RECV_SGE};
 use crate::ib::device::{Attrs, Device, DeviceName};
 use crate::ib::dma::{Direction, DmaRegion};
+use crate::ib::mr_pool::MrPool;
 use crate::ib::pd::Pd;
 use crate::kern::contig::ContigPages;
 use crate::kern::errno::EOPNOTSUPP;
@@ -61,6 +62,8 @@ struct State {
 pub(crate) struct Verbs {
     /// The mapping of the extent with the blocks.
     pub(crate) region: Arc<DmaRegion>,
+    /// For the windows.
+    pub(crate) mrs: Arc<MrPool>,
     pub(crate) pd: Arc<Pd>,
 }
 
@@ -258,7 +261,8 @@ fn fill_pool(
     )?;
     STATS.resources_made.add(1);
     let base = Extent::new(mem, region.clone(), layout.first_window, cache)?;
-    let verbs = Arc::new(Verbs { region, pd }, GFP_KERNEL)?;
+    let mrs = MrPool::new(&pd)?;
+    let verbs = Arc::new(Verbs { region, mrs, pd }, GFP_KERNEL)?;
     Pool::new(pools, layout, base, verbs, cache, rate, !shares)
 }
 

@@ -38,7 +38,6 @@ use super::reserve::Reserved;
 use super::window::{Window, WindowUse};
 use super::Pool;
 use crate::ib::dma::{Direction, DmaRegion};
-use crate::ib::mr::Mr;
 use crate::kern::contig::ContigPages;
 use crate::kern::fault;
 use crate::kern::task::{self, now_ns, random_u64};
@@ -258,7 +257,7 @@ impl Pool {
         let count = pages.len();
         // Larger windows than the device can register page by page take larger pages.
         let most = verbs.pd.device().attrs().max_fast_reg_pages;
-        let mut mr = Mr::new(&verbs.pd, (count as u32).min(most))?;
+        let mut mr = verbs.mrs.take((count as u32).min(most))?;
         // The peer's addresses begin at a random origin: they do not reveal where the memory is,
         // and a third party that guesses another peer's key has to guess the origin as well.
         let origin = random_u64() >> 2;
@@ -269,14 +268,13 @@ impl Pool {
             origin,
         )?;
         STATS.resources_made.add(1);
-        let mr = Arc::new(mr, GFP_KERNEL)?;
-        let window = Window::new(self, extent, pages, mr, promise)?;
+        let window = Window::new(self, extent, pages, mr.into(), promise)?;
         self.windows.lock().push(window.clone(), GFP_KERNEL)?;
         if self.verbs().is_none() {
             // The device was removed, and its removal did not see this registration. The caller
             // frees the pages.
             self.windows.lock().retain(|w| !Arc::ptr_eq(w, &window));
-            window.deregister();
+            window.deregister(None);
             return Err(EIO);
         }
         Ok(window)
@@ -378,7 +376,7 @@ impl Pool {
             let pools = self.cache.pools().unwrap_or_default();
             let asked = pools
                 .iter()
-                .any(|pool| pool.revoke_one(RevokePolicy::Unused));
+                .any(|pool| pool.is_invalidating() || pool.revoke_one(RevokePolicy::Unused));
             if !asked && !pools.iter().any(|pool| pool.may_empty_one()) {
                 self.cache.counts.denied.add(1);
                 return false;
@@ -426,6 +424,14 @@ impl Pool {
             .lock()
             .iter()
             .any(|window| window.is_revoking())
+    }
+
+    /// Whether a window will be free once its remote key is invalid.
+    fn is_invalidating(&self) -> bool {
+        self.windows
+            .lock()
+            .iter()
+            .any(|window| window.is_invalidating())
     }
 
     /// Whether a window that cannot be revoked now may be soon, once its data has escaped.
@@ -513,7 +519,8 @@ impl Pool {
                     // Revoke another window only when no revoked one is still to come: it may be
                     // large enough.
                     let pools = self.cache.pools().unwrap_or_default();
-                    if !pools.iter().any(|pool| pool.has_revoking()) {
+                    let coming = |pool: &Arc<Pool>| pool.has_revoking() || pool.is_invalidating();
+                    if !pools.iter().any(coming) {
                         let _ = pools
                             .iter()
                             .any(|pool| pool.revoke_one(RevokePolicy::Unused));
@@ -596,19 +603,38 @@ impl Pool {
         let _ = self.pools.queue.enqueue(self.clone());
     }
 
-    /// Returns unused windows to the pool. Their registrations are removed at once, so that the
-    /// peer cannot write; if that fails, the window's pages are leased for ever. A window with
+    /// Has the keys of unused windows made invalid by their links, where that is enough. Such a
+    /// window is in use until its link has done it, or has failed.
+    fn invalidate(&self) {
+        loop {
+            let begun = {
+                let windows = self.windows.lock();
+                let mut unused = windows.iter().filter(|w| w.is_unused());
+                unused.find_map(Window::begin_invalidation)
+            };
+            // Not under the lock: links have locks of their own.
+            match begun {
+                Some((holder, key)) => holder.invalidate(key),
+                None => return,
+            }
+        }
+    }
+
+    /// Returns unused windows to the pool. Their registrations are removed, so that the peer
+    /// cannot write; if that fails, the window's pages are leased for ever. A window with
     /// mapped pages is returned when the program has released them, which a later call checks
     /// again; or when the device is gone, as the memory cannot be leased again then. Sleeps.
     pub(crate) fn reap(&self) {
+        self.invalidate();
         loop {
-            let gone = self.verbs().is_none();
+            let verbs = self.verbs();
+            let gone = verbs.is_none();
             let window = {
                 let mut windows = self.windows.lock();
                 windows
                     .iter()
                     .filter(|w| w.is_unused())
-                    .for_each(|w| w.deregister());
+                    .for_each(|w| w.deregister(verbs.as_deref()));
                 let free = |w: &Arc<Window>| w.is_unused() && (gone || w.is_lost() || w.is_whole());
                 match windows.iter().position(free) {
                     Some(i) => windows.remove(i),
@@ -644,7 +670,9 @@ impl WorkItem for Pool {
             pool.handle_requests();
             pool.reap();
             pool.serve_waiters();
-            if pool.cache.over() > 0 {
+            if pool.is_invalidating() {
+                // There will be more room soon.
+            } else if pool.cache.over() > 0 {
                 let _ = pool.revoke_one(RevokePolicy::Unused) || pool.revoke_one(RevokePolicy::Any);
             } else if pool.cache.is_crowded() {
                 pool.revoke_one(RevokePolicy::Stopped);

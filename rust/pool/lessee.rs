@@ -10,7 +10,7 @@ use kernel::time::Jiffies;
 
 use super::lease::Requester;
 use super::receives::Receives;
-use super::window::Window;
+use super::window::{Window, WindowUse};
 use crate::kern::net::Net;
 use crate::proto::ChanId;
 
@@ -78,6 +78,10 @@ pub(crate) trait Directory: Send + Sync {
 pub(crate) trait KeyHolder: Send + Sync {
     /// The key cannot be taken from the peer: ends the link. Does not sleep.
     fn key_stays(self: Arc<Self>);
+
+    /// Makes the key invalid, and calls [`WindowUse::invalidated`] if that has succeeded. `key` is
+    /// dropped then, or when the link is down. Does not sleep, and takes no lock but the link's.
+    fn invalidate(self: Arc<Self>, key: WindowUse);
 }
 
 /// A user whose peer's messages fill blocks of the shared receive queue.

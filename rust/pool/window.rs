@@ -17,6 +17,7 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 use kernel::time::{msecs_to_jiffies, Jiffies};
 
 use super::cache::Cache;
+use super::device::Verbs;
 use super::extent::Extent;
 use super::lessee::KeyHolder;
 use super::reserve::Reserved;
@@ -68,6 +69,8 @@ pub(crate) struct Window {
     /// Main memory that is promised to the data that arrives in it, also after that data was moved
     /// out.
     promise: Arc<Reserved>,
+    /// Its link was asked to make the remote key invalid.
+    invalidating: Atomic<bool>,
     /// Its registration could not be removed: its peer may write into it for ever.
     lost: Atomic<bool>,
     /// The channel that leases it.
@@ -106,6 +109,7 @@ impl Window {
                 mapped: Atomic::new(false),
                 gone,
                 promise,
+                invalidating: Atomic::new(false),
                 lost: Atomic::new(false),
                 holder <- new_spinlock!(None, "zrs_window::holder"),
                 user <- new_spinlock!(ChanId::default(), "zrs_window::user"),
@@ -277,17 +281,44 @@ impl Window {
         self.mapped.load(Acquire)
     }
 
-    /// Removes the registration, so that the peer cannot write any more. If that fails, the link to
-    /// the peer ends, and the window [is lost](Self::is_lost). Only while the window is unused; if
-    /// its device is being removed, also while a work request names the registration, which goes
-    /// with that request then. Sleeps.
-    pub(crate) fn deregister(&self) {
+    /// Begins to make the remote key of an unused window invalid, once, if the peer has it and that
+    /// is as good on this device as to deregister the region. The caller gives the result to
+    /// [`KeyHolder::invalidate`]. Under the pool's `windows`.
+    pub(crate) fn begin_invalidation(self: &Arc<Self>) -> Option<(Arc<dyn KeyHolder>, WindowUse)> {
+        if self.invalidating.load(Relaxed) {
+            return None;
+        }
+        let known = |mr: &Arc<Mr>| mr.is_posted() && mr.pd().device().invalidation_is_final();
+        let known = self.mr.lock().as_ref().is_some_and(known);
+        let holder = self.holder.lock().clone().filter(|_| known)?;
+        let key = WindowUse::new(self)?;
+        self.invalidating.store(true, Relaxed);
+        Some((holder, key))
+    }
+
+    /// Whether its remote key is being made invalid.
+    pub(crate) fn is_invalidating(&self) -> bool {
+        self.invalidating.load(Relaxed) && self.is_in_use()
+    }
+
+    /// Removes the registration, so that the peer cannot write any more; a region whose key is
+    /// invalid goes to the device's pool. If that fails, the link to the peer ends, and the window
+    /// [is lost](Self::is_lost). Only while the window is unused; if its device is being removed
+    /// (`verbs` is `None`), also while a work request names the registration, which goes with that
+    /// request then. Sleeps.
+    pub(crate) fn deregister(&self, verbs: Option<&Verbs>) {
         // Not under the lock: both sleep.
         let Some(mr) = self.mr.lock().take() else {
             return;
         };
         let holder = self.holder.lock().take();
-        let removed = Arc::into_unique_or_drop(mr).map(|mut mr| mr.deregister());
+        let removed = Arc::into_unique_or_drop(mr).map(|mr| {
+            let mut mr = Pin::into_inner(mr);
+            match verbs {
+                Some(verbs) => verbs.mrs.give(mr),
+                None => mr.deregister(),
+            }
+        });
         if let Some(Err(_)) = removed {
             self.lost.store(true, Release);
             if let Some(holder) = holder {
@@ -424,6 +455,11 @@ impl WindowUse {
     /// The registration.
     pub(crate) fn mr(&self) -> &Mr {
         &self.mr
+    }
+
+    /// The peer has no access any more, as [`Mr::invalidated`].
+    pub(crate) fn invalidated(&self) {
+        self.mr.invalidated();
     }
 
     /// The size, address and key that the peer needs to use it.

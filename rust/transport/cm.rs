@@ -298,7 +298,7 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
         pool,
         rx,
         max_sge: max_sge as usize,
-        repeats_reg: device.is_soft_roce(),
+        repeats_reg: device.repeats_registrations(),
         signals_all: device.needs_signals(),
     });
     tx.buffers = Some(buffers);

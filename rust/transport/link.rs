@@ -45,6 +45,7 @@ use crate::kern::wait::WaitQueue;
 use crate::params;
 use crate::pool::device::Verbs;
 use crate::pool::receives::{LinkReceives, Receives};
+use crate::pool::window::WindowUse;
 use crate::pool::Pool;
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
@@ -269,6 +270,8 @@ pub(super) struct Tx {
     pub(super) bulk_chunk: u32,
     /// Replies to messages for channels that do not exist.
     pub(super) replies: KVec<Message>,
+    /// Windows whose keys are to be made invalid.
+    pub(super) ending: KVec<WindowUse>,
     /// Datagrams that this side sends.
     pub(super) dgrams: DgramTx,
     /// Version and features; set when the link comes up.
@@ -402,6 +405,7 @@ impl Link {
                     bulk_most: 0,
                     bulk_chunk: 0,
                     replies: KVec::new(),
+                    ending: KVec::new(),
                     dgrams: DgramTx::default(),
                     agreed: None,
                     peer_takes: 1,

@@ -319,7 +319,7 @@ impl Link {
             if id & PART == 0 {
                 let mut next = Some((id & !SENT) as u16);
                 while let Some(done) = next.and_then(|slot| self.slot_done(slot, backlog)) {
-                    next = done.finish();
+                    next = done.finish(wc.is_ok());
                 }
             }
             return;

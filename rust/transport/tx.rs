@@ -136,6 +136,8 @@ pub(super) struct TxSlot {
     /// one whose registration it changes.
     pins: Option<Arc<Pins>>,
     window: Option<WindowUse>,
+    /// The window's key is made invalid, by a work request without a message.
+    invalidates: bool,
     /// The MSG_ZEROCOPY notification, which is sent when no message uses the pages any more.
     /// Declared after the pins, so it is dropped after them.
     notify: Option<Notification>,
@@ -147,6 +149,7 @@ pub(super) struct TxSlot {
 pub(super) struct Done {
     pins: Option<Arc<Pins>>,
     window: Option<WindowUse>,
+    invalidates: bool,
     conn: Option<(Arc<dyn ConnOps>, u64)>,
     notify: Option<Notification>,
     charge: Option<Charge>,
@@ -155,11 +158,13 @@ pub(super) struct Done {
 }
 
 impl Done {
-    /// Releases the memory, then notifies the program and the channel. Returns the slot to complete
-    /// next. Not under a spinlock.
-    pub(super) fn finish(self) -> Option<u16> {
+    /// Releases the memory, then notifies the program and the channel. `ok`: the message has
+    /// completed with success. Returns the slot to complete next. Not under a spinlock.
+    pub(super) fn finish(self, ok: bool) -> Option<u16> {
         drop(self.pins);
-        drop(self.window);
+        if let Some(window) = self.window.filter(|_| self.invalidates && ok) {
+            window.invalidated();
+        }
         drop(self.notify);
         drop(self.charge);
         if let Some((conn, pos)) = self.conn {
@@ -270,6 +275,7 @@ fn try_post(tx: &mut Tx, slot: u16, m: Outgoing<'_>) -> Result {
         conn: m.conn,
         pins: None,
         window: m.window,
+        invalidates: false,
         notify: None,
         charge: m.charge,
     };
@@ -305,6 +311,36 @@ fn try_post(tx: &mut Tx, slot: u16, m: Outgoing<'_>) -> Result {
         false => (Some(slot), tx.unsignaled + 1),
     };
     tx.signal_wanted &= !signaled;
+    Ok(())
+}
+
+/// Posts the invalidation of a window's key, in slot `slot`. As [`post`].
+fn invalidate(tx: &mut Tx, slot: u16, window: WindowUse) -> Result {
+    let queues = tx.queues.as_ref().ok_or(EINVAL)?;
+    let place = tx.slots.get_mut(usize::from(slot)).ok_or(EINVAL)?;
+    tx.seq += 1;
+    *place = TxSlot {
+        seq: tx.seq,
+        unsignaled: tx.last_unsignaled,
+        invalidates: true,
+        ..TxSlot::default()
+    };
+    let window = place.window.insert(window);
+    let posted = queues.qp.post(&[SendWr {
+        wr_id: SENT | u64::from(slot),
+        op: SendOp::Invalidate { mr: window.mr() },
+        signaled: true,
+    }]);
+    if let Err(e) = posted {
+        tx.stuck += 1;
+        return Err(e.into());
+    }
+    STATS.work_requests.add(1);
+    STATS.signaled.add(1);
+    place.wrs = 1;
+    tx.sq_free -= 1;
+    (tx.last_unsignaled, tx.unsignaled) = (None, 0);
+    tx.signal_wanted = false;
     Ok(())
 }
 
@@ -392,6 +428,7 @@ impl Tx {
             || self.signal_wanted
             || self.dgrams.waits()
             || !self.replies.is_empty()
+            || !self.ending.is_empty()
             || self.probe_pending
             || self.ping_pending
             || self.pong_pending
@@ -524,6 +561,17 @@ impl Link {
         if tx.state != LinkState::Up || tx.free.is_empty() || tx.sq_free < 2 {
             return None;
         }
+        // Some of the slots that are reserved for control messages stay.
+        if tx.free.len() > CONTROL_SLOTS / 2 {
+            if let Some(key) = tx.ending.pop() {
+                let slot = tx.free.pop()?;
+                if invalidate(tx, slot, key).is_err() {
+                    drop(guard);
+                    self.fail_link_lost("its send queue takes nothing");
+                }
+                return Some(ControlSent::default());
+            }
+        }
         let drain = tx.drain_before_reg();
         let flow = tx.flow.as_ref()?;
         let may_send_control = flow.available(true) > tx.reserved;
@@ -620,6 +668,7 @@ impl Link {
             done.get_or_insert(Done {
                 pins: message.pins,
                 window: message.window,
+                invalidates: message.invalidates,
                 conn: message.conn,
                 notify: message.notify,
                 charge: message.charge,

@@ -6,18 +6,20 @@
 #![deny(unsafe_code)]
 
 use kernel::alloc::kvec::KVVec;
+use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Full, Relaxed};
 use kernel::sync::Arc;
 use kernel::time::delay::fsleep;
 use kernel::time::Delta;
 use kernel::workqueue::WorkItem;
 
-use super::{Link, Queues, BACKSTOP, RESCHEDULE, TEARDOWN};
+use super::{Link, LinkState, Queues, BACKSTOP, RESCHEDULE, TEARDOWN};
 use crate::kern::fault;
 use crate::kern::work::cancel_delayed;
 use crate::params;
 use crate::pool::lessee::{BlockUser, KeyHolder};
 use crate::pool::receives::Receives;
+use crate::pool::window::WindowUse;
 use crate::proto::receives::Ending;
 use crate::transport::backlog::Backlog;
 use crate::transport::dgram::DGRAM_STALL;
@@ -93,7 +95,7 @@ impl Link {
             }
         }
         let (why, retry) = self.reason();
-        let (promised, share, receives, slots, mut channels, buffers) = {
+        let (promised, share, receives, slots, ending, mut channels, buffers) = {
             let tx = &mut *self.tx.lock();
             tx.free.clear();
             (
@@ -101,6 +103,7 @@ impl Link {
                 tx.share.take(),
                 tx.receives.take(),
                 core::mem::take(&mut tx.slots),
+                core::mem::take(&mut tx.ending),
                 core::mem::replace(&mut tx.channels, Channels::new(KVVec::new())),
                 tx.buffers.take(),
             )
@@ -125,7 +128,7 @@ impl Link {
         // The last reference to the link's own receive queue, if the link has one.
         drop(receives);
         drop(id);
-        drop(slots);
+        drop((slots, ending));
         drop(buffers);
         if let Some(rx) = rx.filter(|_| promised) {
             self.end_promise(&rx);
@@ -148,6 +151,16 @@ impl Link {
 }
 
 impl KeyHolder for Link {
+    fn invalidate(self: Arc<Self>, key: WindowUse) {
+        {
+            let mut tx = self.tx.lock();
+            if tx.state != LinkState::Up || tx.ending.push(key, GFP_NOWAIT).is_err() {
+                return;
+            }
+        }
+        self.schedule_poll();
+    }
+
     fn key_stays(self: Arc<Self>) {
         self.fail_link_lost("its peer keeps a remote key, which the device does not take back");
     }

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A pool of memory regions of a protection domain.
+//!
+//! To allocate a region and to deregister it are commands that a device's firmware executes, and
+//! may take it milliseconds. A region that was invalidated is as good as a new one.
+//!
+//! Compare `include/rdma/mr_pool.h`, whose regions are of one size and belong to a queue pair.
+
+use super::{mr::Mr, pd::Pd};
+use kernel::{
+    prelude::*,
+    sync::{new_mutex, Arc, Mutex, UniqueArc},
+};
+
+/// The most regions that are kept.
+const MOST: usize = 64;
+
+/// Regions of a domain that describe nothing, to be used again.
+#[pin_data]
+pub(crate) struct MrPool {
+    pd: Arc<Pd>,
+    /// The one that has been here longest is the first.
+    #[pin]
+    free: Mutex<KVec<UniqueArc<Mr>>>,
+}
+
+impl MrPool {
+    /// An empty pool.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(pd: &Arc<Pd>) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                pd: pd.clone(),
+                free <- new_mutex!(KVec::new(), "ib::MrPool"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// A region for `pages` pages, an invalidated one if there is one that large. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mr::new`].
+    pub(crate) fn take(&self, pages: u32) -> Result<UniqueArc<Mr>> {
+        let kept = {
+            let mut free = self.free.lock();
+            let fitting = free.iter().enumerate();
+            let fitting = fitting.filter(|(_, mr)| mr.max_pages() >= pages);
+            let least = fitting.min_by_key(|(_, mr)| mr.max_pages());
+            let at = least.map(|(at, _)| at);
+            at.and_then(|at| free.remove(at).ok())
+        };
+        if let Some(mr) = kept {
+            return Ok(mr);
+        }
+        // So that it fits more often.
+        let most = self.pd.device().attrs().max_fast_reg_pages;
+        let room = pages.checked_next_power_of_two().unwrap_or(pages);
+        Ok(UniqueArc::new(
+            Mr::new(&self.pd, room.min(most).max(pages))?,
+            GFP_KERNEL,
+        )?)
+    }
+
+    /// Takes a region back, of which no work request is outstanding: keeps it if it was invalidated
+    /// or never registered, and deregisters it otherwise. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mr::deregister`].
+    pub(crate) fn give(&self, mut mr: UniqueArc<Mr>) -> Result {
+        if !mr.recycle() {
+            return mr.deregister();
+        }
+        let mut free = self.free.lock();
+        let oldest = match free.len() >= MOST {
+            true => free.remove(0).ok(),
+            false => None,
+        };
+        // One that there is no memory for is dropped, and so deregistered: nobody has access to it.
+        let kept = free.push(mr, GFP_KERNEL);
+        drop(free);
+        drop(oldest);
+        Ok(kept.or(Ok::<(), Error>(()))?)
+    }
+}
