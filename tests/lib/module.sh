@@ -24,6 +24,17 @@ lean_module() {
 	echo "$lean"
 }
 
+# soft_roce [DRIVER [PARAM=VALUE]]: Soft-RoCE anew, the kernel's or that with the limits of a driver's device
+# (tests/vm/build-device).
+soft_roce() {
+	rmmod rdma_rxe || return 1
+	if [ -n "${1:-}" ]; then
+		insmod "/zrs/build/device-$1${ZRS_KERNEL:+-$ZRS_KERNEL}/rdma_rxe.ko" ${2:+"$2"}
+	else
+		modprobe rdma_rxe
+	fi
+}
+
 # zrs_load [PARAM=VALUE...]: the module, and before it what it needs.
 zrs_load() {
 	local deps pins _

@@ -6,7 +6,8 @@
  * The CPU's data gets there when a mapping is made, or synchronized for the
  * device; the device's data gets back when it is undone, or synchronized for
  * the CPU. What breaks the rules of Documentation/core-api/dma-api.rst is a
- * warning in the kernel's log.
+ * warning in the kernel's log. With the parameter "coherent" the device accesses
+ * the memory itself.
  *
  * Mappings by scatterlist are those of user space's memory regions, whose pages
  * Soft-RoCE takes from the scatterlist: they get addresses, and no bounce pages.
@@ -66,6 +67,10 @@ MODULE_PARM_DESC(mistakes, "breaches of the rules of DMA so far");
 static int mapped_now;
 module_param(mapped_now, int, 0444);
 MODULE_PARM_DESC(mapped_now, "mappings with bounce pages now");
+
+static bool coherent;
+module_param(coherent, bool, 0444);
+MODULE_PARM_DESC(coherent, "no bounce pages, nothing to synchronize");
 
 #define mistake(fmt, ...)                                            \
 	do {                                                         \
@@ -139,7 +144,7 @@ static void copy(const struct mapping *m, u64 addr, size_t size, bool to_device)
 	size_t at = addr - first_page(m);
 	void *memory = m->memory + (addr - m->addr);
 
-	while (size) {
+	while (size && !coherent) {
 		unsigned int offset = offset_in_page(at);
 		size_t n = min_t(size_t, size, PAGE_SIZE - offset);
 		void *bounce = page_address(m->pages[at >> PAGE_SHIFT]) + offset;
@@ -158,7 +163,7 @@ static void free_mapping(struct mapping *m)
 {
 	unsigned int i;
 
-	for (i = 0; m->pages && i < pages_of(m); i++)
+	for (i = 0; m->pages && !coherent && i < pages_of(m); i++)
 		if (m->pages[i])
 			__free_page(m->pages[i]);
 	kfree(m->pages);
@@ -188,6 +193,10 @@ static dma_addr_t map_phys(struct device *dev, phys_addr_t phys, size_t size,
 	if (!m->pages)
 		goto failed;
 	for (i = 0; i < pages_of(m); i++) {
+		if (coherent) {
+			m->pages[i] = pfn_to_page(PHYS_PFN(phys) + i);
+			continue;
+		}
 		m->pages[i] = alloc_page(gfp);
 		if (!m->pages[i])
 			goto failed;
@@ -302,6 +311,13 @@ static const struct dma_map_ops ops = {
 	.sync_single_for_device = sync_for_device,
 };
 
+static const struct dma_map_ops coherent_ops = {
+	.map_phys = map_phys,
+	.unmap_phys = unmap_phys,
+	.map_sg = map_sg,
+	.unmap_sg = unmap_sg,
+};
+
 struct page *strictdma_page(u64 addr, unsigned int len, bool write)
 {
 	struct page *page = NULL;
@@ -345,7 +361,10 @@ struct device *strictdma_device(void)
 	dev->dma_parms = &parms;
 	dev->coherent_dma_mask = DMA_BIT_MASK(64);
 	dev->dma_mask = &dev->coherent_dma_mask;
-	set_dma_ops(dev, &ops);
+	set_dma_ops(dev, coherent ? &coherent_ops : &ops);
+	/* Finds out whether there is anything to synchronize. */
+	if (dma_set_mask(dev, DMA_BIT_MASK(64)))
+		mistake("no mask of 64 bits\n");
 	dma_set_max_seg_size(dev, UINT_MAX);
 	device = dev;
 out:

@@ -2,6 +2,7 @@
 # Regions of memory nodes as files: put and get of all sizes, a copy from one node to another at the
 # word of a third host that none of the bytes pass, and the errors.
 # rows: M1 M2 M3 M5
+# dma: coherent
 # hosts: none
 # debug: full
 # timeout: 180

@@ -2,6 +2,7 @@
 # A file that is mapped, read into from a region, and written back while the bytes are under way: they
 # are in the file afterwards, though its pages were clean when the device wrote them.
 # rows: M5
+# dma: coherent
 # hosts: none
 # params: ack_timeout_ms=2000
 # debug: no

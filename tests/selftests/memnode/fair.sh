@@ -2,6 +2,7 @@
 # A host that has a thousand copies queued at a node does not hold up another host's: it has its turn after a few of them.
 # A long copy within a node does not hold up another host's reads.
 # rows: M2 M5
+# dma: coherent
 # hosts: none
 # timeout: 90
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -3,6 +3,7 @@
 # WRITE that stops in its middle, lies, a number used twice, 65 asks, headers with changed bytes, silence. Its link
 # goes; a bystander's memory operations and sockets do not notice; after a free no byte lands.
 # rows: M4 M5 B11
+# dma: coherent
 # hosts: none
 # params: connect_timeout_ms=5000
 # debug: full

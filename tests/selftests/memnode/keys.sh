@@ -2,6 +2,7 @@
 # Keys of memory nodes: a wrong, revoked, expired or used-up one, one for another operation or range is
 # refused with its status, while a copy by another host goes on; admission; seal.
 # rows: M4
+# dma: coherent
 # hosts: none
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"

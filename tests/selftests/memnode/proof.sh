@@ -3,6 +3,7 @@
 # as a node: it asks first, says an earlier proof again or the module's own, one for streams, by another key, none. Its
 # link ends and is counted, nothing is served, its other links go on, and the right proof makes a link.
 # rows: B16 M4 M5
+# dma: coherent
 # hosts: none
 # params: connect_timeout_ms=5000
 # timeout: 240

@@ -2,6 +2,7 @@
 # The queue descriptor: copies, writes and reads by submit and read, drain, cancel, poll, epoll, limits,
 # and its close with work under way; the same by the C library.
 # rows: M4 M5
+# dma: coherent
 # hosts: none
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"

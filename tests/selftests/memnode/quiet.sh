@@ -3,6 +3,7 @@
 # node's memory is looked at afterwards. Neither waits for a program whose memory does not come. A
 # requester that is killed leaves nothing behind, and rmmod works when no region and no node is open.
 # rows: M4 M5
+# dma: coherent
 # hosts: none
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"

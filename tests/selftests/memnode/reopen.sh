@@ -2,6 +2,7 @@
 # A region's descriptor is opened again by /proc: all of them use one region, within its rights, and the last one
 # closes it. The module stays loaded until then.
 # rows: M5
+# dma: coherent
 # hosts: none
 # debug: full
 # timeout: 120

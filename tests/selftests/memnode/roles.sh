@@ -3,6 +3,7 @@
 # with three: a host asks the owning processing node, which asks its memory node; the copy's source writes to the target
 # and passes on the target's answer.
 # rows: M1 M2 M3
+# dma: coherent
 # hosts: none
 # timeout: 90
 . "$(dirname "$0")/../../lib/ktap.sh"

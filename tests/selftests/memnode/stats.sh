@@ -2,6 +2,7 @@
 # The counters of memory nodes, as any user of each of three hosts sees them: what programs and nodes have written, read and
 # copied, requests, refusals, and what is there now. The requester of a copy counts none of its bytes.
 # rows: B8 M2
+# dma: coherent
 # hosts: none
 # timeout: 180
 . "$(dirname "$0")/../../lib/ktap.sh"

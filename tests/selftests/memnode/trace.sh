@@ -1,6 +1,7 @@
 #!/bin/bash
 # The trace events of memory nodes: what a node's host is asked, by whom, and what it answers.
 # rows: B8 M4
+# dma: coherent
 # hosts: none
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
