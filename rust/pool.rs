@@ -20,9 +20,8 @@
 //! extent.
 //!
 //! Locks: `windows` (mutex), `growing` (mutex), `extents` (mutex), then the spinlocks `blocks`,
-//! `shared`, `Receives::shared`, those of [`Extent`], `Window::mr` and `Window::holder`, never two of
-//! these at once.
-//! `verbs` and `Receives::open` are read under RCU.
+//! `shared`, `Receives::shared`, those of [`Extent`], `Window::mr` and `Window::holder`, never two
+//! of these at once. `verbs` and `Receives::open` are read under RCU.
 
 #![deny(unsafe_code)]
 

@@ -111,8 +111,8 @@ impl Device {
     }
 
     /// Whether it is the kernel's Soft-RoCE, and not one whose faults with invalidated and repeated
-    /// registrations are mended (reports 04 and 11 of `Documentation/upstream/kernel`), as the tests
-    /// have it: that one has a hardware version.
+    /// registrations are mended (reports 04 and 11 of `Documentation/upstream/kernel`), as the
+    /// tests have it: that one has a hardware version.
     fn mistreats_registrations(&self) -> bool {
         // SAFETY: By the type invariants the device is valid; its attributes are constant.
         let version = unsafe { (*self.as_ptr()).attrs.hw_ver };
