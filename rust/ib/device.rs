@@ -11,7 +11,7 @@
 use crate::{bindings, kern::net::Net};
 use core::{
     ffi::c_void,
-    ptr::{addr_of, NonNull},
+    ptr::{addr_of, addr_of_mut, NonNull},
 };
 use kernel::{
     error::{from_result, to_result},
@@ -327,6 +327,10 @@ pub(crate) trait Client: 'static {
     /// A device has come. May sleep. On an error the device is left alone.
     fn add(context: &Self::Context, device: &Device) -> Result<Arc<Self::Data>>;
 
+    /// The device has failed (`IB_EVENT_DEVICE_FATAL`): its queue pairs do nothing any more, and
+    /// say nothing. In a worker; must not wait for [`Client::remove`].
+    fn failed(context: &Self::Context, data: &Self::Data);
+
     /// The device goes, or the client is being unregistered. May sleep; returns when every object
     /// on the device is gone or will go without further help. Removal of the device waits for
     /// the last [`Device`] after that.
@@ -346,7 +350,10 @@ struct Registered<T: Client> {
 }
 
 /// The per-device state that the core keeps for us.
+#[repr(C)]
 struct Attached<T: Client> {
+    // First, so that the core's pointer is one to the whole.
+    events: bindings::ib_event_handler,
     device: Device,
     data: Arc<T::Data>,
 }
@@ -411,20 +418,50 @@ impl<T: Client> ClientRegistration<T> {
         from_result(|| {
             // SAFETY: The core's device is valid during the callback.
             let device = unsafe { Device::try_get(ibdev) }.ok_or(ENODEV)?;
-            let attached = KBox::<Attached<T>>::new_uninit(GFP_KERNEL)?;
+            let uninit = KBox::<Attached<T>>::new_uninit(GFP_KERNEL)?;
             let client = CLIENT.load(Relaxed) as *mut Registered<T>;
             // SAFETY: Callbacks run only while the client that `CLIENT` names is there; its context
             // does not change.
             let data = T::add(unsafe { &(*client).context }, &device)?;
-            let attached = KBox::write(attached, Attached { device, data });
+            let events = bindings::ib_event_handler {
+                device: ibdev,
+                handler: Some(Self::event),
+                ..Default::default()
+            };
+            let attached = Attached {
+                events,
+                device,
+                data,
+            };
+            let attached = KBox::into_raw(KBox::write(uninit, attached));
             // SAFETY: Callbacks run only while the client that `CLIENT` names is registered, and
             // the core calls us with the locks held that setting the data needs. `remove` takes the
-            // box back.
+            // box back, and unregisters the handler, which is in the box, before.
             unsafe {
-                bindings::ib_set_client_data(ibdev, client.cast(), KBox::into_raw(attached).cast())
-            };
+                bindings::ib_set_client_data(ibdev, client.cast(), attached.cast());
+                bindings::ib_register_event_handler(addr_of_mut!((*attached).events));
+            }
             Ok(0)
         })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a handler that `add` has registered, and a valid event.
+    unsafe extern "C" fn event(
+        handler: *mut bindings::ib_event_handler,
+        event: *mut bindings::ib_event,
+    ) {
+        // SAFETY: The event is valid during the call.
+        if unsafe { (*event).event } != bindings::ib_event_type_IB_EVENT_DEVICE_FATAL {
+            return;
+        }
+        // SAFETY: The handler is the first field of an `Attached<T>` (`repr(C)`), which is there
+        // until the handler is unregistered.
+        let data = unsafe { &(*handler.cast::<Attached<T>>()).data };
+        let client = CLIENT.load(Relaxed) as *mut Registered<T>;
+        // SAFETY: As in `remove`, which waits for this call.
+        T::failed(unsafe { &(*client).context }, data);
     }
 
     /// # Safety
@@ -434,10 +471,13 @@ impl<T: Client> ClientRegistration<T> {
         if data.is_null() {
             return;
         }
-        // SAFETY: `data` is what `add` set for this device, a `KBox<Attached<T>>`, and the core
-        // gives it to us this once.
-        let attached = unsafe { KBox::from_raw(data.cast::<Attached<T>>()) };
-        let Attached { device, data } = KBox::into_inner(attached);
+        let attached = data.cast::<Attached<T>>();
+        // SAFETY: `data` is what `add` set for this device, and its handler is registered. No
+        // handler runs when this returns.
+        unsafe { bindings::ib_unregister_event_handler(addr_of_mut!((*attached).events)) };
+        // SAFETY: It is a `KBox<Attached<T>>`, and the core gives it to us this once.
+        let attached = unsafe { KBox::from_raw(attached) };
+        let Attached { device, data, .. } = KBox::into_inner(attached);
         let client = CLIENT.load(Relaxed) as *mut Registered<T>;
         // SAFETY: Callbacks run only while the client that `CLIENT` names is there; its context
         // does not change.

@@ -332,6 +332,12 @@ impl Client for Devices {
         added
     }
 
+    fn failed(transport: &Arc<Transport>, dev: &RdmaDev) {
+        if let Some(pool) = dev.made() {
+            transport.fail_links_of(&pool, "its device has failed");
+        }
+    }
+
     fn remove(transport: &Arc<Transport>, _device: &Device, dev: Arc<RdmaDev>) {
         if let Some(pool) = transport.pools.remove_device(&dev) {
             transport.drop_links_of(&pool);

@@ -288,18 +288,20 @@ impl Transport {
         }
     }
 
+    /// Ends the links on a device, all at once, and says whether there was one.
+    pub(crate) fn fail_links_of(&self, pool: &Arc<Pool>, why: &str) -> bool {
+        let on_it = |l: &&Arc<Link>| l.pool().is_some_and(|p| Arc::ptr_eq(&p, pool));
+        let mut found = false;
+        for link in self.links.lock().iter().filter(on_it) {
+            link.fail_and_log(Failure::NoDevice, why);
+            found = true;
+        }
+        found
+    }
+
     /// Ends the links on a device that is being removed, and waits until they are gone. Sleeps.
     pub(crate) fn drop_links_of(&self, pool: &Arc<Pool>) {
-        let on_it = |l: &&Arc<Link>| l.pool().is_some_and(|p| Arc::ptr_eq(&p, pool));
-        loop {
-            let mut found = false;
-            for link in self.links.lock().iter().filter(on_it) {
-                link.fail_and_log(Failure::NoDevice, "its device goes");
-                found = true;
-            }
-            if !found {
-                break;
-            }
+        while self.fail_links_of(pool, "its device goes") {
             // Their teardowns run side by side. A link that was being made meanwhile is next.
             self.queue.flush();
         }
