@@ -14,12 +14,12 @@
 //! This extent begins with the headers and the blocks of the receive queues. They are posted ahead
 //! of need: the number promised to the peers of links, and some more. The rest is leased, in
 //! windows, to channels with bulk data. Each lease has a registration of exactly its pages; when it
-//! ends, the registration is removed, then the pages are zeroed, then they are free. The memory
+//! ends, the registration does, then the pages are zeroed, then they are free. The memory
 //! outlives the device for as long as a program maps some of it. The devices of a cache share the
 //! budget for memory in use ([`Cache`]); a pool that may use more than it has grows by another
 //! extent.
 //!
-//! Locks: `windows` (mutex), `growing` (mutex), `extents` (mutex), then the spinlocks `blocks`,
+//! Locks: `windows` (mutex), `growing` (mutex), `extents` (mutex), that of `MrPool`, then the spinlocks `blocks`,
 //! `shared`, `Receives::shared`, those of [`Extent`], `Window::mr` and `Window::holder`, never two
 //! of these at once. `verbs` and `Receives::open` are read under RCU.
 

@@ -110,25 +110,26 @@ impl Device {
         self.driver() == bindings::rdma_driver_id_RDMA_DRIVER_RXE
     }
 
-    /// Whether it is the kernel's Soft-RoCE, and not one whose faults with invalidated and repeated
-    /// registrations are mended (reports 04 and 11 of `Documentation/upstream/kernel`), as the
-    /// tests have it: that one has a hardware version.
-    fn mistreats_registrations(&self) -> bool {
+    /// Whether it is the tests' Soft-RoCE (`tests/vm/build-device`), whose faults with invalidated
+    /// and repeated registrations are mended (reports 04 and 11 of
+    /// `Documentation/upstream/kernel`).
+    fn is_mended(&self) -> bool {
+        const VERSION: u32 = 0x5a52;
         // SAFETY: By the type invariants the device is valid; its attributes are constant.
         let version = unsafe { (*self.as_ptr()).attrs.hw_ver };
-        self.is_soft_roce() && version == 0
+        self.is_soft_roce() && version == VERSION
     }
 
     /// Whether the device executes registrations and invalidations again when it repeats a request
     /// before them, which fails the queue pair: they have to be posted to an idle send queue.
     pub(crate) fn repeats_registrations(&self) -> bool {
-        self.mistreats_registrations()
+        self.is_soft_roce() && !self.is_mended()
     }
 
     /// Whether nothing of a peer's lands in a region's memory once its invalidation has completed.
-    /// On Soft-RoCE a WRITE that has begun goes on.
+    /// On Soft-RoCE a WRITE that has begun goes on, and on siw a packet (`siw_proc_write()`).
     pub(crate) fn invalidation_is_final(&self) -> bool {
-        !self.mistreats_registrations()
+        !self.is_software() && !self.is_soft_roce() || self.is_mended()
     }
 
     fn driver(&self) -> bindings::rdma_driver_id {

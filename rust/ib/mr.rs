@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     bindings,
-    kern::{errno::EOPNOTSUPP, fault::points},
+    kern::{errno::EOPNOTSUPP, fault::points, task::random_u64},
 };
 use core::{
     ops::Range,
@@ -63,7 +63,8 @@ impl Access {
 const FREE: u32 = 0;
 /// Memory described, no access yet.
 const MAPPED: u32 = 1;
-/// A REG work request has been posted: the peer may have access until the region is deregistered.
+/// A REG work request has been posted: the peer may have access until the region is invalidated or
+/// deregistered.
 const POSTED: u32 = 2;
 /// Deregistered: there is no region any more.
 const ENDED: u32 = 3;
@@ -72,7 +73,7 @@ const INVALIDATED: u32 = 4;
 
 /// How often a region is registered. A key has eight bits that change from one registration to the
 /// next: a region ends before one of its keys would come again.
-const REGISTRATIONS: u32 = u8::MAX as u32;
+const REGISTRATIONS: u32 = u8::MAX as u32 + 1;
 
 /// Bytes that could not be deregistered.
 static LOST: Atomic<u64> = Atomic::new(0);
@@ -113,8 +114,8 @@ pub(crate) struct Mr {
     ptr: NonNull<bindings::ib_mr>,
     max_pages: u32,
     state: Atomic<u32>,
-    /// How often it was mapped: the keys that it has had.
-    mapped: u32,
+    /// The values of a key's changing bits that it has had.
+    keys: [u64; 4],
     region: Option<Arc<dyn Mapped>>,
     span: Range<usize>,
     pd: Arc<Pd>,
@@ -154,7 +155,7 @@ impl Mr {
             ptr: NonNull::new(ptr).ok_or(ENOMEM)?,
             max_pages,
             state: Atomic::new(FREE),
-            mapped: 0,
+            keys: [0; 4],
             region: None,
             span: 0..0,
             pd: pd.clone(),
@@ -289,18 +290,28 @@ impl Mr {
     }
 
     /// The region was mapped just now. It gets a new key with each registration: a leaked key is
-    /// worthless after the next one.
+    /// worthless after the next one, and does not tell that one.
     fn mapped(&mut self, region: Arc<dyn Mapped>, span: Range<usize>) {
-        // SAFETY: By the type invariants the region is ours, and free: no other code uses it.
-        unsafe {
-            let key = bindings::ib_inc_rkey((*self.as_ptr()).rkey);
-            bindings::ib_update_fast_reg_key(self.as_ptr(), key as u8);
+        let mut key = random_u64() as u8;
+        while self.had(key) && self.registrations() < REGISTRATIONS {
+            key = key.wrapping_add(1);
         }
+        self.keys[usize::from(key / 64)] |= 1 << (key % 64);
+        // SAFETY: By the type invariants the region is ours, and free: no other code uses it.
+        unsafe { bindings::ib_update_fast_reg_key(self.as_ptr(), key) };
         // INVARIANT: The caller has just mapped it.
         self.region = Some(region);
         self.span = span;
-        self.mapped += 1;
         self.state.store(MAPPED, Release);
+    }
+
+    fn had(&self, key: u8) -> bool {
+        self.keys[usize::from(key / 64)] & 1 << (key % 64) != 0
+    }
+
+    /// How often it was mapped.
+    fn registrations(&self) -> u32 {
+        self.keys.iter().map(|part| part.count_ones()).sum()
     }
 
     /// Whether a peer may have access.
@@ -320,7 +331,7 @@ impl Mr {
     /// if the peer may have access, or if one of its keys would be used again.
     pub(super) fn recycle(&mut self) -> bool {
         let state = self.state.load(Acquire);
-        if !matches!(state, FREE | MAPPED | INVALIDATED) || self.mapped >= REGISTRATIONS {
+        if !matches!(state, FREE | MAPPED | INVALIDATED) || self.registrations() >= REGISTRATIONS {
             return false;
         }
         // INVARIANT: It is free.

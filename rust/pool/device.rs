@@ -73,11 +73,6 @@ impl RdmaDev {
         self.state.lock().device.as_ref() == Some(device)
     }
 
-    /// The pool, if it was made. Sleeps.
-    pub(crate) fn made(&self) -> Option<Arc<Pool>> {
-        self.state.lock().pool.clone()
-    }
-
     /// The pool, made now if it is not there yet. Sleeps.
     ///
     /// Errors: ENOMEM, with a line in the log if the memory was searched for; ENODEV for a device

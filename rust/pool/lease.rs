@@ -50,6 +50,10 @@ use crate::uapi::ZRS_ESCAPE_NEVER;
 /// nanoseconds.
 const PEER_WAIT_NS: u64 = 200_000_000;
 
+/// How long an invalidation waits for what the link has sent before it, in nanoseconds; then the
+/// link ends. A peer that takes no messages holds it up.
+const KEY_WAIT_NS: u64 = 2_000_000_000;
+
 /// The smallest window, in pages.
 const LEAST_PAGES: usize = channel::WINDOW_MIN as usize >> PAGE_SHIFT;
 
@@ -374,10 +378,17 @@ impl Pool {
                 }
             }
             let pools = self.cache.pools().unwrap_or_default();
-            let asked = pools
-                .iter()
-                .any(|pool| pool.is_invalidating() || pool.revoke_one(RevokePolicy::Unused));
+            let asked = pools.iter().any(|pool| pool.pages_invalidating() > 0)
+                || pools
+                    .iter()
+                    .any(|pool| pool.revoke_one(RevokePolicy::Unused));
             if !asked && !pools.iter().any(|pool| pool.may_empty_one()) {
+                if !others {
+                    // One may have come back meanwhile.
+                    if let Some(kept) = self.grant(lessee, requester) {
+                        return kept;
+                    }
+                }
                 self.cache.counts.denied.add(1);
                 return false;
             }
@@ -426,12 +437,13 @@ impl Pool {
             .any(|window| window.is_revoking())
     }
 
-    /// Whether a window will be free once its remote key is invalid.
-    fn is_invalidating(&self) -> bool {
-        self.windows
-            .lock()
+    /// Pages of windows that will be free soon, when their remote keys are invalid.
+    fn pages_invalidating(&self) -> usize {
+        let windows = self.windows.lock();
+        let soon = windows
             .iter()
-            .any(|window| window.is_invalidating())
+            .filter(|w| w.invalidating().is_some_and(|ns| ns < PEER_WAIT_NS));
+        soon.map(|w| w.pages()).sum()
     }
 
     /// Whether a window that cannot be revoked now may be soon, once its data has escaped.
@@ -519,7 +531,7 @@ impl Pool {
                     // Revoke another window only when no revoked one is still to come: it may be
                     // large enough.
                     let pools = self.cache.pools().unwrap_or_default();
-                    let coming = |pool: &Arc<Pool>| pool.has_revoking() || pool.is_invalidating();
+                    let coming = |pool: &Arc<Pool>| pool.has_revoking() || pool.pages_invalidating() > 0;
                     if !pools.iter().any(coming) {
                         let _ = pools
                             .iter()
@@ -582,9 +594,13 @@ impl Pool {
         fits
     }
 
-    /// Whether a window is unused but for pages that a program may still have mapped.
+    /// Whether a window is unused but for pages that a program may still have mapped, or for its
+    /// remote key.
     pub(crate) fn keeps_windows(&self) -> bool {
-        self.windows.lock().iter().any(|w| w.is_unused())
+        let windows = self.windows.lock();
+        windows
+            .iter()
+            .any(|w| w.is_unused() || w.invalidating().is_some())
     }
 
     /// Denies all waiting requests: the device is being removed. Sleeps.
@@ -604,8 +620,13 @@ impl Pool {
     }
 
     /// Has the keys of unused windows made invalid by their links, where that is enough. Such a
-    /// window is in use until its link has done it, or has failed.
+    /// window is in use until its link has done it, or has failed; a link that takes too long ends.
     fn invalidate(&self) {
+        let late = |w: &&Arc<Window>| w.invalidating().is_some_and(|ns| ns >= KEY_WAIT_NS);
+        let late = self.windows.lock().iter().find(late).cloned();
+        if let Some(holder) = late.and_then(|window| window.late_holder()) {
+            holder.key_stays();
+        }
         loop {
             let begun = {
                 let windows = self.windows.lock();
@@ -670,10 +691,11 @@ impl WorkItem for Pool {
             pool.handle_requests();
             pool.reap();
             pool.serve_waiters();
-            if pool.is_invalidating() {
-                // There will be more room soon.
-            } else if pool.cache.over() > 0 {
-                let _ = pool.revoke_one(RevokePolicy::Unused) || pool.revoke_one(RevokePolicy::Any);
+            let over = pool.cache.over();
+            if over > 0 {
+                let _ = over <= pool.pages_invalidating()
+                    || pool.revoke_one(RevokePolicy::Unused)
+                    || pool.revoke_one(RevokePolicy::Any);
             } else if pool.cache.is_crowded() {
                 pool.revoke_one(RevokePolicy::Stopped);
             } else {

@@ -80,7 +80,8 @@ pub(crate) trait KeyHolder: Send + Sync {
     fn key_stays(self: Arc<Self>);
 
     /// Makes the key invalid, and calls [`WindowUse::invalidated`] if that has succeeded. `key` is
-    /// dropped then, or when the link is down. Does not sleep, and takes no lock but the link's.
+    /// dropped then, or when the link is down, or at once without memory. Does not sleep, and takes
+    /// no lock but the link's.
     fn invalidate(self: Arc<Self>, key: WindowUse);
 }
 

@@ -69,8 +69,9 @@ pub(crate) struct Window {
     /// Main memory that is promised to the data that arrives in it, also after that data was moved
     /// out.
     promise: Arc<Reserved>,
-    /// Its link was asked to make the remote key invalid.
-    invalidating: Atomic<bool>,
+    /// When its link was asked to make the remote key invalid, in nanoseconds of the monotonic
+    /// clock; 0: it was not.
+    invalidating: Atomic<u64>,
     /// Its registration could not be removed: its peer may write into it for ever.
     lost: Atomic<bool>,
     /// The channel that leases it.
@@ -109,7 +110,7 @@ impl Window {
                 mapped: Atomic::new(false),
                 gone,
                 promise,
-                invalidating: Atomic::new(false),
+                invalidating: Atomic::new(0),
                 lost: Atomic::new(false),
                 holder <- new_spinlock!(None, "zrs_window::holder"),
                 user <- new_spinlock!(ChanId::default(), "zrs_window::user"),
@@ -285,20 +286,27 @@ impl Window {
     /// is as good on this device as to deregister the region. The caller gives the result to
     /// [`KeyHolder::invalidate`]. Under the pool's `windows`.
     pub(crate) fn begin_invalidation(self: &Arc<Self>) -> Option<(Arc<dyn KeyHolder>, WindowUse)> {
-        if self.invalidating.load(Relaxed) {
+        if self.invalidating.load(Relaxed) != 0 {
             return None;
         }
         let known = |mr: &Arc<Mr>| mr.is_posted() && mr.pd().device().invalidation_is_final();
         let known = self.mr.lock().as_ref().is_some_and(known);
         let holder = self.holder.lock().clone().filter(|_| known)?;
         let key = WindowUse::new(self)?;
-        self.invalidating.store(true, Relaxed);
+        self.invalidating.store(task::now_ns().max(1), Relaxed);
         Some((holder, key))
     }
 
-    /// Whether its remote key is being made invalid.
-    pub(crate) fn is_invalidating(&self) -> bool {
-        self.invalidating.load(Relaxed) && self.is_in_use()
+    /// For how long its remote key is being made invalid, in nanoseconds.
+    pub(crate) fn invalidating(&self) -> Option<u64> {
+        let since = self.invalidating.load(Relaxed);
+        let under_way = since != 0 && self.is_in_use();
+        under_way.then(|| task::now_ns().saturating_sub(since))
+    }
+
+    /// Its link, whose queue does not come to the invalidation, has to end.
+    pub(crate) fn late_holder(&self) -> Option<Arc<dyn KeyHolder>> {
+        self.holder.lock().clone()
     }
 
     /// Removes the registration, so that the peer cannot write any more; a region whose key is

@@ -333,7 +333,7 @@ impl Client for Devices {
     }
 
     fn failed(transport: &Arc<Transport>, dev: &RdmaDev) {
-        if let Some(pool) = dev.made() {
+        if let Some(pool) = dev.existing_pool() {
             transport.fail_links_of(&pool, "its device has failed");
         }
     }

@@ -562,7 +562,7 @@ impl Link {
             return None;
         }
         // Some of the slots that are reserved for control messages stay.
-        if tx.free.len() > CONTROL_SLOTS / 2 {
+        if tx.free.len() > CONTROL_SLOTS / 2 && tx.sq_free > CONTROL_SLOTS as u32 {
             if let Some(key) = tx.ending.pop() {
                 let slot = tx.free.pop()?;
                 if invalidate(tx, slot, key).is_err() {

@@ -153,10 +153,12 @@ impl Link {
 impl KeyHolder for Link {
     fn invalidate(self: Arc<Self>, key: WindowUse) {
         {
+            // Without room `key` is dropped, after the lock.
             let mut tx = self.tx.lock();
-            if tx.state != LinkState::Up || tx.ending.push(key, GFP_NOWAIT).is_err() {
+            if tx.state != LinkState::Up || tx.ending.reserve(1, GFP_NOWAIT).is_err() {
                 return;
             }
+            let _ = tx.ending.push_within_capacity(key);
         }
         self.schedule_poll();
     }
