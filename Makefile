@@ -62,6 +62,10 @@ test-scale: modules userspace ## the selftests of many connections with CONNS=50
 test-iwarp: modules userspace ## two machines with siw, software iWARP (ONLY=name for some)
 	@tests/test-iwarp
 
+.PHONY: test-findings
+test-findings: kernel ## the kernel's bugs of Documentation/upstream/kernel: seen on it, and not with the mends (ONLY=name for some)
+	@tests/findings/run
+
 .PHONY: test-apps
 test-apps: modules userspace ## programs that know nothing of ZRS, under zrs run, beside TCP and rsockets
 	@tests/test-apps
