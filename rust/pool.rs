@@ -19,9 +19,9 @@
 //! budget for memory in use ([`Cache`]); a pool that may use more than it has grows by another
 //! extent.
 //!
-//! Locks: `windows` (mutex), `growing` (mutex), `extents` (mutex), that of `MrPool`, then the spinlocks `blocks`,
-//! `shared`, `Receives::shared`, those of [`Extent`], `Window::mr` and `Window::holder`, never two
-//! of these at once. `verbs` and `Receives::open` are read under RCU.
+//! Locks: `windows` (mutex), `growing` (mutex), `extents` (mutex), that of `MrPool`, then the
+//! spinlocks `blocks`, `shared`, `Receives::shared`, those of [`Extent`], `Window::mr` and
+//! `Window::holder`, never two of these at once. `verbs` and `Receives::open` are read under RCU.
 
 #![deny(unsafe_code)]
 

@@ -83,11 +83,6 @@ void zrs_helper_ib_update_fast_reg_key(struct ib_mr *mr, u8 key)
 	ib_update_fast_reg_key(mr, key);
 }
 
-u32 zrs_helper_ib_inc_rkey(u32 rkey)
-{
-	return ib_inc_rkey(rkey);
-}
-
 bool zrs_helper_ib_device_try_get(struct ib_device *dev)
 {
 	return ib_device_try_get(dev);

@@ -531,7 +531,8 @@ impl Pool {
                     // Revoke another window only when no revoked one is still to come: it may be
                     // large enough.
                     let pools = self.cache.pools().unwrap_or_default();
-                    let coming = |pool: &Arc<Pool>| pool.has_revoking() || pool.pages_invalidating() > 0;
+                    let coming =
+                        |pool: &Arc<Pool>| pool.has_revoking() || pool.pages_invalidating() > 0;
                     if !pools.iter().any(coming) {
                         let _ = pools
                             .iter()

@@ -1,7 +1,7 @@
 #!/bin/bash
 # A remote key that was revoked leaves the device a memory region that the next one is made of: kprobes
 # count the regions that the RDMA core allocates. Before one of its keys would come round again, after
-# 255 registrations, a region is replaced.
+# 256 registrations, a region is replaced.
 # rows: M5
 # dma: coherent
 # hosts: none
