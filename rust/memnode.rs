@@ -6,7 +6,8 @@
 //! `context`: directories and hosts. `host`: the state of a host, under one lock. `link`: the life
 //! of a memory link. `cm`: the events of the connection manager. `side`, `receive`: messages of a
 //! link. `proof`: the proof of a shared key. `grants`: remote keys that this host was given.
-//! `server`: asks of peers. `broker`: regions that are allocated for peers. `copy`: copies that
+//! `server`: asks of peers. `remote_keys`: those that they are given. `cancel`: operations that
+//! nobody waits for any more. `broker`: regions that are allocated for peers. `copy`: copies that
 //! this host makes as their source. `node`: the memory that is served. `region`, `rw`: regions as
 //! files. `queue`, `operation`: queued operations of programs. `asynchronous`: calls of `io_uring`
 //! and libaio. `admin`: calls on `/dev/zrs`. `counts`: counters.
@@ -19,6 +20,7 @@
 pub(crate) mod admin;
 mod asynchronous;
 mod broker;
+mod cancel;
 mod cm;
 pub(crate) mod context;
 mod copy;
@@ -32,6 +34,7 @@ mod proof;
 mod queue;
 mod receive;
 mod region;
+mod remote_keys;
 mod rw;
 mod server;
 mod side;

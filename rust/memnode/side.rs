@@ -16,7 +16,7 @@ use super::grants::{Lending, Wanting};
 use super::host::{now_ms, Host, State};
 use super::link::MemLink;
 use super::node::slots;
-use super::server::Registration;
+use super::remote_keys::Registration;
 use crate::ib::cq::Cq;
 use crate::ib::dma::{DmaRegion, DmaRuns, Mapped, RunSource, Sge};
 use crate::ib::mr_pool::MrPool;
