@@ -80,9 +80,15 @@ uint_param!(
     "part of a pool's windows that programs may have pages of, percent (default 80)"
 );
 uint_param!(
-    /// Blocks of the shared receive queue of each device, a page each.
+    /// Blocks of the receive queues of each device, a page each.
     BLOCKS, "blocks", 512,
-    "blocks of the shared receive queue of each device (default 512)"
+    "blocks of the receive queues of each device (default 512)"
+);
+uint_param!(
+    /// 1: each link has a receive queue of its own, on devices that could share one, too. No peer
+    /// can use up the blocks of others then.
+    OWN_RECEIVES, "own_receives", 0,
+    "1: each link has a receive queue of its own (default 0)"
 );
 uint_param!(
     /// Blocks that the peer of a link may fill: its credit.
@@ -389,7 +395,7 @@ pub(crate) fn ack_timeout() -> u8 {
 /// Refuses values that cannot work, and logs the parameter. Writable parameters are checked at each
 /// write. A pool that is merely too large is not refused here: making it fails with ENOMEM.
 pub(crate) fn check() -> Result {
-    let checks: [(&str, &Uint, u32, u32); 22] = [
+    let checks: [(&str, &Uint, u32, u32); 23] = [
         // Far above any cache, and its size in bytes does not overflow.
         ("cache_kib", &CACHE_KIB, 0, 1 << 24),
         ("small_percent", &SMALL_PERCENT, 1, 75),
@@ -406,6 +412,7 @@ pub(crate) fn check() -> Result {
         ("ring_percent", &RING_PERCENT, 0, 100),
         ("blocks", &BLOCKS, link_flow::MIN_CREDIT, 1 << 15),
         ("link_credit", &LINK_CREDIT, link_flow::MIN_CREDIT, 1 << 15),
+        ("own_receives", &OWN_RECEIVES, 0, 1),
         ("dgram_stall_ms", &DGRAM_STALL_MS, 1, 60_000),
         ("dgram_links", &DGRAM_LINKS, 1, 1 << 16),
         ("pin_threshold", &PIN_THRESHOLD, 0, u32::MAX),

@@ -200,9 +200,10 @@ impl Lack {
     }
 }
 
-/// Whether links can share a receive queue of the device; else each has its own.
+/// Whether links share a receive queue of the device; else each has its own.
 fn shares_receives(attrs: &Attrs) -> bool {
-    attrs.max_srq > 0
+    params::OWN_RECEIVES.get() == 0
+        && attrs.max_srq > 0
         && attrs.max_srq_sge >= RECV_SGE
         && attrs.max_srq_wr >= params::LINK_CREDIT.get()
 }

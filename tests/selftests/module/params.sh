@@ -19,7 +19,7 @@ for bad in pool_mib=4194305 window_kib=63 window_kib=65 window_kib=1048577 block
 	links_per_peer=0 links_per_peer=65 link_channels=0 link_channels=16777217 link_waits=0 link_idle_ms=0 \
 	dgram_links=0 dgram_links=65537 dgram_lend_percent=101 dgram_lend_percent=-1 link_idle_ms=86400001 heartbeat_ms=3600001 dead_ms=0 dead_ms=86400001 bulk_us=1000001 \
 	residency_us=0 residency_us=1000001 resident_percent=0 resident_percent=101 cache_kib=16777217 escape=sometimes escape= \
-	escape=1 escape_mib=16777217 small_percent=0 small_percent=76 tcp=sometimes tcp=1 tcp_no_new_privs=2 fallback_ms=0 fallback_ms=60001 asking_per_user=0 drain=2 enabled=1; do
+	escape=1 escape_mib=16777217 small_percent=0 small_percent=76 own_receives=2 tcp=sometimes tcp=1 tcp_no_new_privs=2 fallback_ms=0 fallback_ms=60001 asking_per_user=0 drain=2 enabled=1; do
 	# shellcheck disable=SC2086 # a list
 	check_fails "insmod with $bad: EINVAL" "Invalid parameters|Numerical result out of range" zrs_load $bad
 	! zrs_loaded || { ktap_fail "not loaded with $bad"; zrs_unload; }
@@ -27,7 +27,7 @@ done
 at_end zrs_unload
 # Without the parameters that the tests set everywhere on the debug kernel.
 plain() { ZRS_PARAMS='' zrs_load; }
-check "insmod with good values" zrs_load pool_mib=4 window_kib=256 blocks=128 link_credit=48 \
+check "insmod with good values" zrs_load pool_mib=4 window_kib=256 blocks=128 link_credit=48 own_receives=1 \
 	dgram_stall_ms=30 dgram_lend_percent=7 dgram_links=9 pin_threshold=0 connect_timeout_ms=1500 autocorking=0 busy_poll_us=20 ack_timeout_ms=100 retry_count=3 service_port=333 max_channels=100 \
 	window_idle_ms=0 ring_percent=50 table_hot=3 table_near=6 table_ways=4 table_sweep_ms=10 links_per_peer=1 \
 	link_channels=5 link_waits=7 link_idle_ms=2000 heartbeat_ms=0 dead_ms=40000 bulk_us=0 user_percent=40 net_percent=60 mem_user_percent=15 \
@@ -35,7 +35,7 @@ check "insmod with good values" zrs_load pool_mib=4 window_kib=256 blocks=128 li
 params() { (cd /sys/module/zrs/parameters && grep -H . -- * | tr '\n' ' '); }
 check_eq "sysfs shows them" "ack_timeout_ms:100 asking_per_user:5 autocorking:0 blocks:128 bulk_us:0 busy_poll_us:20 cache_kib:2048\
  connect_timeout_ms:1500 dead_ms:40000 dgram_lend_percent:7 dgram_links:9 dgram_stall_ms:30 drain:1 enabled:off escape:never escape_mib:7 fallback_ms:200 heartbeat_ms:0 link_channels:5 link_credit:48 link_idle_ms:2000 link_waits:7 links_per_peer:1 max_channels:100 mem_user_percent:15\
- net_percent:60 pin_threshold:0 pool_mib:4 residency_us:300 resident_percent:60 retry_count:3 ring_percent:50 service_port:333\
+ net_percent:60 own_receives:1 pin_threshold:0 pool_mib:4 residency_us:300 resident_percent:60 retry_count:3 ring_percent:50 service_port:333\
  small_percent:30 table_hot:3 table_near:6 table_sweep_ms:10\
  table_ways:4 tcp:auto tcp_no_new_privs:1 user_percent:40 window_idle_ms:0 window_kib:256 " "$(params)"
 # Sets are whole.
@@ -75,7 +75,7 @@ wait
 check "insmod without any" plain
 check_eq "the defaults" "ack_timeout_ms:500 asking_per_user:64 autocorking:1 blocks:512 bulk_us:500 busy_poll_us:0 cache_kib:0\
  connect_timeout_ms:1000 dead_ms:30000 dgram_lend_percent:25 dgram_links:128 dgram_stall_ms:20 drain:0 enabled:on escape:under-pressure escape_mib:0 fallback_ms:250 heartbeat_ms:10000 link_channels:8192 link_credit:64 link_idle_ms:60000 link_waits:10000 links_per_peer:2\
- max_channels:16384 mem_user_percent:25 net_percent:80 pin_threshold:16384 pool_mib:0 residency_us:200 resident_percent:100 retry_count:6\
+ max_channels:16384 mem_user_percent:25 net_percent:80 own_receives:0 pin_threshold:16384 pool_mib:0 residency_us:200 resident_percent:100 retry_count:6\
  ring_percent:80 service_port:340 small_percent:25 table_hot:0 table_near:1024\
  table_sweep_ms:5000 table_ways:4 tcp:never tcp_no_new_privs:0 user_percent:80 window_idle_ms:100 window_kib:0 " "$(params)"
 ktap_done

@@ -18,6 +18,9 @@ use crate::world::{expect_end, Outcome, World};
 /// Connections that wait to be accepted: the backlog of `zrs::Listener`.
 const BACKLOG: usize = 128;
 
+/// Links of [`overrun`].
+const OVERRUNS: usize = 20;
+
 /// Links of [`half_messages`].
 const HALVES: usize = 200;
 
@@ -293,6 +296,25 @@ fn half_messages(w: &mut World) -> Outcome {
     peer.alive(w.limit(10))
 }
 
+/// Links whose credit is not looked at: messages until the link ends, as fast as they go, and more
+/// of them than the module has blocks.
+fn overrun(w: &mut World) -> Outcome {
+    let _victim = w.listen()?;
+    for _ in 0..OVERRUNS {
+        let mut peer = w.link()?;
+        let beat = Header::new(Type::Heartbeat, NONE, NONE).encode();
+        let end = Instant::now() + w.limit(10);
+        while peer.closed(Duration::ZERO).is_none() {
+            ensure(Instant::now() < end, "it may send for ever")?;
+            // The queue pair may break in between.
+            let _ = peer.send_as_is(&beat, &[]);
+        }
+        let bystander = w.bystander.as_ref();
+        bystander.map_or(Ok(()), |b| b.goes_on(w.limit(10), 3))?;
+    }
+    Ok(())
+}
+
 /// The endpoint is killed where it stands.
 fn killed(w: &mut World, how: pose::Pose) -> Outcome {
     let victim = w.listen()?;
@@ -342,6 +364,7 @@ pub const CASES: &[Case] = &[
     whole("resource/unread", unread),
     whole("resource/links", links),
     slow("named/half-messages", half_messages),
+    slow("named/overrun", overrun),
     whole("resource/unread-of-former-links", unread_of_former_links),
     slow("resource/no-end", no_end),
     whole("killed/asking", |w| killed(w, pose::Pose::Asking)),
