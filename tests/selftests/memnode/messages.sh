@@ -1,7 +1,6 @@
 #!/bin/bash
 # A device whose registrations are short: a region takes several of them, and one that takes more than a remote key
-# has room for is read, written and copied by messages. For DEVICE=least and DEVICE=cxgb4, of 128 pages. And one whose
-# DMA is not coherent, DEVICE=strict: there are no remote keys.
+# has room for is read, written and copied by messages. For DEVICE=least and DEVICE=cxgb4, of 128 pages.
 # rows: M1 M2 M3 B17
 # hosts: none
 # debug: full
@@ -13,22 +12,6 @@
 ktap_start
 case ${DEVICE:-} in
 least | cxgb4) ;;
-strict)
-	nodes_up 64M || ktap_bail "three hosts and two nodes"
-	head -c 3000077 /dev/urandom >"$TMP/file"
-	want=$(sum "$TMP/file")
-	r=$(A zrs mem put "$TMP/file" 1:1) || ktap_bail "put"
-	check_eq "a region that is written and read" "$want" "$(A zrs mem get "$r" "$TMP/back" && sum "$TMP/back")"
-	check_eq "and by its node's host" "$want" "$(B zrs mem get "$r" "$TMP/back" && sum "$TMP/back")"
-	before=$(passed)
-	s=$(A zrs mem cp "$r" 1:2) || ktap_bail "a copy"
-	check "its copy passes not through the requester" [ $(($(passed) - before)) -lt 65536 ]
-	check_eq "and is right" "$want" "$(A zrs mem get "$s" "$TMP/back" && sum "$TMP/back")"
-	check_eq "for its node's host, too" "$want" "$(C zrs mem get "$s" "$TMP/back" && sum "$TMP/back")"
-	check "a copy over bytes that are there" A zrs mem cp "$s" "$r"
-	check_eq "has these bytes" "$want" "$(A zrs mem get "$r" "$TMP/back" && sum "$TMP/back")"
-	ktap_done
-	;;
 *)
 	ktap_skip "regions by messages" "this device registers 512 pages at a time, and no region has too many of them"
 	ktap_done
