@@ -309,8 +309,8 @@ impl Mr {
         self.keys[usize::from(key / 64)] & 1 << (key % 64) != 0
     }
 
-    /// How often it was mapped.
-    fn registrations(&self) -> u32 {
+    /// How often it was mapped; 0: it is new.
+    pub(crate) fn registrations(&self) -> u32 {
         self.keys.iter().map(|part| part.count_ones()).sum()
     }
 

@@ -262,6 +262,7 @@ impl Pool {
         // Larger windows than the device can register page by page take larger pages.
         let most = verbs.pd.device().attrs().max_fast_reg_pages;
         let mut mr = verbs.mrs.take((count as u32).min(most))?;
+        STATS.resources_made.add(u64::from(mr.registrations() == 0));
         // The peer's addresses begin at a random origin: they do not reveal where the memory is,
         // and a third party that guesses another peer's key has to guess the origin as well.
         let origin = random_u64() >> 2;
@@ -271,7 +272,6 @@ impl Pool {
             count << PAGE_SHIFT,
             origin,
         )?;
-        STATS.resources_made.add(1);
         let window = Window::new(self, extent, pages, mr.into(), promise)?;
         self.windows.lock().push(window.clone(), GFP_KERNEL)?;
         if self.verbs().is_none() {
