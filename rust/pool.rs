@@ -172,7 +172,8 @@ pub(crate) struct Pool {
     pub(crate) shares: Quotas,
     /// The unread data in blocks.
     unread: UnreadBlocks,
-    /// The device has no shared receive queues: each link has its own.
+    /// Each link has a receive queue of its own: the device has no shared ones, or `own_receives`
+    /// says so.
     pub(crate) own_queues: bool,
     /// The shared receive queue of new links. `None` without one, and once the device is gone.
     #[pin]
@@ -201,7 +202,7 @@ impl_has_work! {
 
 impl Pool {
     /// A pool with `layout` in `base`, of a device that can send `rate` bytes a microsecond; with
-    /// `own_queues` it has no shared receive queues. ENOMEM; ENOBUFS without room in the budget.
+    /// `own_queues` each link has a receive queue of its own. ENOMEM; ENOBUFS without room in the budget.
     /// Sleeps.
     pub(crate) fn new(
         pools: &Arc<Pools>,

@@ -120,14 +120,15 @@ impl Device {
         self.is_soft_roce() && version == VERSION
     }
 
-    /// Whether the device executes registrations and invalidations again when it repeats a request
-    /// before them, which fails the queue pair: they have to be posted to an idle send queue.
+    /// Whether the device executes a registration again when it repeats a request before it, which
+    /// fails the queue pair: it has to be posted to an idle send queue.
     pub(crate) fn repeats_registrations(&self) -> bool {
         self.is_soft_roce() && !self.is_mended()
     }
 
     /// Whether nothing of a peer's lands in a region's memory once its invalidation has completed.
-    /// On Soft-RoCE a WRITE that has begun goes on, and on siw a packet (`siw_proc_write()`).
+    /// On Soft-RoCE a WRITE that has begun goes on, and on siw a packet (`siw_proc_write()`; there
+    /// it does after a deregistration, too, but sees the region as it was).
     pub(crate) fn invalidation_is_final(&self) -> bool {
         !self.is_software() && !self.is_soft_roce() || self.is_mended()
     }

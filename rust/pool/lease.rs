@@ -50,9 +50,17 @@ use crate::uapi::ZRS_ESCAPE_NEVER;
 /// nanoseconds.
 const PEER_WAIT_NS: u64 = 200_000_000;
 
-/// How long an invalidation waits for what the link has sent before it, in nanoseconds; then the
-/// link ends. A peer that takes no messages holds it up.
-const KEY_WAIT_NS: u64 = 2_000_000_000;
+/// How long an invalidation waits for what the link has sent before it, in nanoseconds, if its
+/// queue pair has not failed before; then the link ends. A peer that takes no messages holds it up.
+const KEY_WAIT_NS: u64 = 10_000_000_000;
+
+/// [`KEY_WAIT_NS`], or longer if a queue pair waits longer for a peer that does not answer.
+fn key_wait_ns() -> u64 {
+    let attempts = u64::from(params::RETRY_COUNT.get()) + 1;
+    // Devices round the time up to a power of two.
+    let ns = u64::from(params::ACK_TIMEOUT_MS.get()) * 2_000_000 * attempts;
+    KEY_WAIT_NS.max(ns)
+}
 
 /// The smallest window, in pages.
 const LEAST_PAGES: usize = channel::WINDOW_MIN as usize >> PAGE_SHIFT;
@@ -434,7 +442,7 @@ impl Pool {
         self.windows
             .lock()
             .iter()
-            .any(|window| window.is_revoking())
+            .any(|w| w.is_revoking() && w.invalidating().is_none_or(|ns| ns < PEER_WAIT_NS))
     }
 
     /// Pages of windows that will be free soon, when their remote keys are invalid.
@@ -623,10 +631,19 @@ impl Pool {
     /// Has the keys of unused windows made invalid by their links, where that is enough. Such a
     /// window is in use until its link has done it, or has failed; a link that takes too long ends.
     fn invalidate(&self) {
-        let late = |w: &&Arc<Window>| w.invalidating().is_some_and(|ns| ns >= KEY_WAIT_NS);
-        let late = self.windows.lock().iter().find(late).cloned();
-        if let Some(holder) = late.and_then(|window| window.late_holder()) {
-            holder.key_stays();
+        let wait = key_wait_ns();
+        loop {
+            let late = {
+                let windows = self.windows.lock();
+                let mut late = windows
+                    .iter()
+                    .filter(|w| w.invalidating().is_some_and(|ns| ns >= wait));
+                late.find_map(|window| window.late_holder())
+            };
+            match late {
+                Some(holder) => holder.takes_nothing(),
+                None => break,
+            }
         }
         loop {
             let begun = {

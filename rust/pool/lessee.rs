@@ -79,6 +79,10 @@ pub(crate) trait KeyHolder: Send + Sync {
     /// The key cannot be taken from the peer: ends the link. Does not sleep.
     fn key_stays(self: Arc<Self>);
 
+    /// The peer takes no messages, and holds up the invalidation behind them: ends the link. Does
+    /// not sleep.
+    fn takes_nothing(self: Arc<Self>);
+
     /// Makes the key invalid, and calls [`WindowUse::invalidated`] if that has succeeded. `key` is
     /// dropped then, or when the link is down, or at once without memory. Does not sleep, and takes
     /// no lock but the link's.

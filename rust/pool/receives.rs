@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The receive queues that a pool's blocks are posted to: the shared one of the device, or, where
-//! the device has none, one for each link, which is that of its queue pair.
+//! the device has none, or with `own_receives`, one for each link, which is that of its queue pair.
 //!
 //! The pool records for each block the queue that it is posted to. When a queue is destroyed, the
 //! blocks that are still posted to it are unused again: no device can write to them. So a link
@@ -346,8 +346,8 @@ impl Pool {
         }
     }
 
-    /// The place of a new link at the shared receive queue. `None` if the device has no shared
-    /// queues. ENODEV when it is being removed.
+    /// The place of a new link at the shared receive queue. `None` if each link has its own.
+    /// ENODEV when it is being removed.
     pub(crate) fn enter_shared(&self) -> Result<Option<LinkReceives>> {
         if self.own_queues {
             return Ok(None);

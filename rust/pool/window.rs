@@ -304,9 +304,9 @@ impl Window {
         under_way.then(|| task::now_ns().saturating_sub(since))
     }
 
-    /// Its link, whose queue does not come to the invalidation, has to end.
+    /// Its link, whose queue does not come to the invalidation, and which has to end. Once.
     pub(crate) fn late_holder(&self) -> Option<Arc<dyn KeyHolder>> {
-        self.holder.lock().clone()
+        self.holder.lock().take()
     }
 
     /// Removes the registration, so that the peer cannot write any more; a region whose key is

@@ -151,6 +151,10 @@ impl Link {
 }
 
 impl KeyHolder for Link {
+    fn takes_nothing(self: Arc<Self>) {
+        self.fail_link_lost("its peer takes no messages, and so keeps a remote key");
+    }
+
     fn invalidate(self: Arc<Self>, key: WindowUse) {
         {
             // Without room `key` is dropped, after the lock.

@@ -4,7 +4,7 @@
 # hosts: none
 # rows: B17 E2 B9
 # debug: full
-# params: own_receives=1 blocks=96 link_credit=32
+# params: own_receives=1 blocks=64 link_credit=32
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

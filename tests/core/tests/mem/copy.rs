@@ -73,6 +73,37 @@ struct Seen {
     gap: bool,
 }
 
+// rows: M2 M4
+#[test]
+fn a_first_put_whose_key_is_gone_asks_for_one_with_more_uses() {
+    let answers = [
+        (Status::Stale, Status::Unsupported),
+        (Status::Denied, Status::Unsupported),
+        (Status::Io, Status::Io),
+    ];
+    for (answer, told) in answers {
+        let mut n = node(&Sizes::default());
+        let key = n.alloc(&request(100, 1)).unwrap();
+        let mut c = copies(LIMITS, 6);
+        let job = c.add(ask(&mut n, key, 20, 1, 1, Some(0))).unwrap();
+        let mut puts = 0;
+        loop {
+            match c.next_action() {
+                Some(Action::Open { job }) => c.opened_for_puts(job, 4),
+                Some(Action::Put { job, len, .. }) => {
+                    puts += 1;
+                    c.put_answered(job, len, answer);
+                }
+                Some(Action::Finish { status, done, .. }) => {
+                    assert_eq!((status, done, puts), (told, 0, 1), "{answer:?} for {job}");
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
 // rows: M2 M4 M5
 #[test]
 fn a_copy_is_finished_when_nothing_of_it_can_land() {

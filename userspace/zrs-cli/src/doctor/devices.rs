@@ -14,8 +14,8 @@ const IWARP_PORT: &str = "340";
 /// The least that a device must offer, by the names of ibv_devinfo: as `lacking()` in
 /// rust/pool/device.rs asks for it, with a queue pair for one link.
 pub(super) const LIMITS: [(&str, u64); 3] = [("max_sge", 3), ("max_qp_wr", 64), ("max_qp", 1)];
-/// With these, all links share a receive queue, as `shares_receives()` there decides; without one
-/// of them, each link has its own.
+/// With these, and without the parameter `own_receives`, all links share a receive queue, as
+/// `shares_receives()` there decides; else each link has its own.
 pub(super) const SHARED: [(&str, u64); 3] =
     [("max_srq", 1), ("max_srq_wr", 64), ("max_srq_sge", 2)];
 /// A capability, as ibv_devinfo prints it.
@@ -243,9 +243,11 @@ impl Device {
             );
         }
         if lacks.is_empty() {
-            let shared = SHARED
-                .iter()
-                .all(|(field, least)| value(field).is_none_or(|has| has >= *least));
+            let own = line(system, "/sys/module/zrs/parameters/own_receives");
+            let shared = own.as_deref() != Some("1")
+                && SHARED
+                    .iter()
+                    .all(|(field, least)| value(field).is_none_or(|has| has >= *least));
             let receives = if shared {
                 "one receive queue for all links"
             } else {
