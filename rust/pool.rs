@@ -202,8 +202,8 @@ impl_has_work! {
 
 impl Pool {
     /// A pool with `layout` in `base`, of a device that can send `rate` bytes a microsecond; with
-    /// `own_queues` each link has a receive queue of its own. ENOMEM; ENOBUFS without room in the budget.
-    /// Sleeps.
+    /// `own_queues` each link has a receive queue of its own. ENOMEM; ENOBUFS without room in the
+    /// budget. Sleeps.
     pub(crate) fn new(
         pools: &Arc<Pools>,
         layout: Layout,

@@ -455,8 +455,8 @@ where
     }
 
     /// The target has answered a PUT of `len` bytes, the oldest one of the job. A job stops at the
-    /// first refusal. A key that has no use behind the refused grant, or whose place another key has
-    /// by now, is `Unsupported`, not `Stale` or `Denied`: with more uses the copy is possible.
+    /// first refusal. A key that has no use behind the refused grant, or whose place another key
+    /// has by now, is `Unsupported`, not `Stale` or `Denied`: with more uses the copy is possible.
     pub fn put_answered(&mut self, at: u32, len: u64, status: Status) {
         self.completed(at, len);
         let Some(job) = self.jobs.get_mut(at) else {
