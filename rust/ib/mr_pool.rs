@@ -35,7 +35,7 @@ impl MrPool {
         Arc::pin_init(
             pin_init!(Self {
                 pd: pd.clone(),
-                free <- new_mutex!(KVec::new(), "ib::MrPool"),
+                free <- new_mutex!(KVec::new(), "zrs_mr_pool::free"),
             }),
             GFP_KERNEL,
         )

@@ -24,7 +24,7 @@ ALLOWED = [
 # Functions in which the compiler has put KVec::remove(): a memmove(), never a memcpy().
 LISTS = re.compile(r"Pool>::reap$|Ports>::unlisten$|Pools>::untrack_mapped$|::release$|SocketOps>::accept$|"
                    r"::Sock>::accept(::\{closure#\d+\})?$|::Sock>::next_connection$|WorkItem.*>::run$|"
-                   r"zrs_main::memnode::|::NetTable<.*>>::change::<| as .*NetExit>::net_exit$")
+                   r"zrs_main::memnode::|MrPool>::(take|give)$|::NetTable<.*>>::change::<| as .*NetExit>::net_exit$")
 
 lines = subprocess.run(["objdump", "-dr", "--no-show-raw-insn", sys.argv[1]], check=True,
                        capture_output=True, text=True).stdout

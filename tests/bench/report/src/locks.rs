@@ -49,6 +49,7 @@ const ZRS: [(&str, Scope); 26] = [
     ("SEARCH", Scope::Machine),
     ("zrs_device", Scope::Device),
     ("zrs_pool::", Scope::Device),
+    ("zrs_mr_pool::", Scope::Device),
     ("zrs_extent::", Scope::Device),
     ("zrs_link::", Scope::Less),
     ("zrs_opening::", Scope::Less),
