@@ -32,7 +32,7 @@ enum Scope {
 type Class = (Owner, Scope);
 
 /// ZRS's locks, by the beginnings of their names.
-const ZRS: [(&str, Scope); 26] = [
+const ZRS: [(&str, Scope); 27] = [
     ("zrs_transport::", Scope::Machine),
     ("zrs_sockets::", Scope::Machine),
     ("zrs_net_table::", Scope::Machine),
