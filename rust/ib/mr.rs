@@ -290,7 +290,7 @@ impl Mr {
     }
 
     /// The region was mapped just now. It gets a new key with each registration: a leaked key is
-    /// worthless after the next one, and does not tell that one.
+    /// worthless after the next registration, and does not tell the next key.
     fn mapped(&mut self, region: Arc<dyn Mapped>, span: Range<usize>) {
         let mut key = random_u64() as u8;
         while self.had(key) && self.registrations() < REGISTRATIONS {

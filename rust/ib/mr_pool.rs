@@ -20,7 +20,7 @@ const MOST: usize = 64;
 #[pin_data]
 pub(crate) struct MrPool {
     pd: Arc<Pd>,
-    /// The one that has been here longest is the first.
+    /// The region that has been here longest is the first.
     #[pin]
     free: Mutex<KVec<UniqueArc<Mr>>>,
 }
@@ -41,7 +41,8 @@ impl MrPool {
         )
     }
 
-    /// A region for `pages` pages, an invalidated one if there is one that large. Sleeps.
+    /// A region for `pages` pages: the smallest kept region that is large enough, or a new region.
+    /// Sleeps.
     ///
     /// # Errors
     ///
@@ -67,8 +68,8 @@ impl MrPool {
         )?)
     }
 
-    /// Takes a region back, of which no work request is outstanding: keeps it if it was invalidated
-    /// or never registered, and deregisters it otherwise. Sleeps.
+    /// Takes back a region that no outstanding work request names: keeps a region that was
+    /// invalidated or never registered, and deregisters any other. Sleeps.
     ///
     /// # Errors
     ///
@@ -82,7 +83,8 @@ impl MrPool {
             true => free.remove(0).ok(),
             false => None,
         };
-        // One that there is no memory for is dropped, and so deregistered: nobody has access to it.
+        // Without memory for the list the region is dropped, and so deregistered: no peer has
+        // access to its memory.
         let _ = free.push(mr, GFP_KERNEL);
         drop(free);
         drop(oldest);

@@ -38,6 +38,8 @@ pub(super) struct Registration {
 }
 
 impl State {
+    /// Has the remote keys of a grant made invalid, when it is their turn. Without memory the link
+    /// ends.
     pub(super) fn invalidate(&mut self, slot: usize, number: u32) -> Result<(), Violation> {
         let side = self.side(slot).ok_or(Violation::State)?;
         if side.to_register.push((number, true), GFP_KERNEL).is_err() {

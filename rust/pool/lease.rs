@@ -641,7 +641,7 @@ impl Pool {
                 late.find_map(|window| window.late_holder())
             };
             match late {
-                Some(holder) => holder.takes_nothing(),
+                Some(holder) => holder.key_stays("it takes no messages"),
                 None => break,
             }
         }

@@ -76,12 +76,9 @@ pub(crate) trait Directory: Send + Sync {
 
 /// A link whose peer has the remote key of a window.
 pub(crate) trait KeyHolder: Send + Sync {
-    /// The key cannot be taken from the peer: ends the link. Does not sleep.
-    fn key_stays(self: Arc<Self>);
-
-    /// The peer takes no messages, and holds up the invalidation behind them: ends the link. Does
-    /// not sleep.
-    fn takes_nothing(self: Arc<Self>);
+    /// Ends the link, as the key cannot be taken from the peer; `why` is for the log. Does not
+    /// sleep.
+    fn key_stays(self: Arc<Self>, why: &'static str);
 
     /// Makes the key invalid, and calls [`WindowUse::invalidated`] if that has succeeded. `key` is
     /// dropped then, or when the link is down, or at once without memory. Does not sleep, and takes

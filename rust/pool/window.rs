@@ -330,7 +330,7 @@ impl Window {
         if let Some(Err(_)) = removed {
             self.lost.store(true, Release);
             if let Some(holder) = holder {
-                holder.key_stays();
+                holder.key_stays("the device does not take it back");
             }
         }
     }

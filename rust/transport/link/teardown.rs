@@ -151,8 +151,8 @@ impl Link {
 }
 
 impl KeyHolder for Link {
-    fn takes_nothing(self: Arc<Self>) {
-        self.fail_link_lost("its peer takes no messages, and so keeps a remote key");
+    fn key_stays(self: Arc<Self>, why: &'static str) {
+        self.fail_link_lost(format_args!("its peer keeps a remote key: {why}"));
     }
 
     fn invalidate(self: Arc<Self>, key: WindowUse) {
@@ -165,10 +165,6 @@ impl KeyHolder for Link {
             let _ = tx.ending.push_within_capacity(key);
         }
         self.schedule_poll();
-    }
-
-    fn key_stays(self: Arc<Self>) {
-        self.fail_link_lost("its peer keeps a remote key, which the device does not take back");
     }
 }
 
