@@ -9,6 +9,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::dgram::context::Dgrams;
+use crate::ib::device::{Client, Device, DeviceEvent};
 use crate::kern::param::{Group, Watcher};
 use crate::kern::pernet::{NetExit, NetExits};
 use crate::kern::sock::family::SocketFamily;
@@ -17,6 +18,8 @@ use crate::kern::work::{self, Queue};
 use crate::memnode::context::Memory;
 use crate::params;
 use crate::pool::context::Pools;
+use crate::pool::device::RdmaDev;
+use crate::pool::lessee::DeviceLinks;
 use crate::socket::context::Sockets;
 use crate::socket::Sock;
 use crate::transport::conn_table::Table;
@@ -30,6 +33,57 @@ impl Keeper {
     /// For the pools, the connection table and the links of `transport`. ENOMEM.
     pub(crate) fn new(transport: Arc<Transport>) -> Result<Arc<Self>> {
         Ok(Arc::new(Self(transport), GFP_KERNEL)?)
+    }
+}
+
+/// The module as a client of the RDMA core.
+pub(crate) struct Devices {
+    transport: Arc<Transport>,
+    memory: Arc<Memory>,
+}
+
+impl Devices {
+    /// For the pools, the links and the memory nodes of `module`.
+    pub(crate) fn of(module: &Module) -> Self {
+        Self {
+            transport: module.transport().clone(),
+            memory: module.memory.clone(),
+        }
+    }
+}
+
+impl Client for Devices {
+    const NAME: &'static CStr = c"zrs";
+    type Context = Self;
+    type Data = RdmaDev;
+
+    fn add(users: &Self, device: &Device) -> Result<Arc<RdmaDev>> {
+        let added = users.transport.pools.add_device(device);
+        users.transport.ways_changed();
+        added
+    }
+
+    fn event(users: &Self, device: &Device, dev: &RdmaDev, event: DeviceEvent) {
+        match event {
+            DeviceEvent::Failed => {
+                if let Some(pool) = dev.existing_pool() {
+                    users.transport.end_links_of(&pool, "its device has failed");
+                }
+                users.memory.device_failed(device);
+            }
+            DeviceEvent::PortActive => {
+                dev.port_active();
+                users.transport.ways_changed();
+            }
+            DeviceEvent::GidChange => users.transport.ways_changed(),
+        }
+    }
+
+    fn remove(users: &Self, _device: &Device, dev: Arc<RdmaDev>) {
+        if let Some(pool) = users.transport.pools.remove_device(&dev) {
+            users.transport.drop_links_of(&pool);
+            pool.device_gone();
+        }
     }
 }
 
@@ -75,6 +129,7 @@ impl Module {
         let pools = Pools::new(queue.clone(), table.clone())?;
         let peers = Peers::new()?;
         let transport = Transport::new(queue, pools, table, peers.clone())?;
+        transport.pools.set_links(transport.clone());
         let sockets = Sockets::new(transport.clone())?;
         transport.set_acceptor(sockets.clone());
         let dgrams = Dgrams::new(transport.clone())?;

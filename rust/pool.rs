@@ -144,7 +144,7 @@ pub(crate) struct Pool {
     pub(crate) layout: Layout,
     pub(crate) cache: Arc<Cache>,
     /// The device's rate, in bytes a microsecond.
-    pub(crate) rate: u32,
+    rate: Atomic<u32>,
     /// The extent with the blocks.
     base: Arc<Extent>,
     /// All extents.
@@ -178,6 +178,8 @@ pub(crate) struct Pool {
     /// The shared receive queue of new links. `None` without one, and once the device is gone.
     #[pin]
     shared: SpinLock<Option<Arc<Receives>>>,
+    /// The device has said that a shared receive queue has failed, and the worker has not seen that.
+    queue_failed: Atomic<bool>,
     /// For each block, the serial number of the receive queue that it is posted to, or 0.
     posted: KVVec<Atomic<u32>>,
     /// The last of these numbers.
@@ -235,7 +237,7 @@ impl Pool {
                 pools: pools.clone(),
                 layout,
                 cache: cache.clone(),
-                rate,
+                rate: Atomic::new(rate),
                 base,
                 extents <- new_mutex!(extents, "zrs_pool::extents"),
                 growing <- new_mutex!(task::jiffies().wrapping_sub(1), "zrs_pool::growing"),
@@ -248,6 +250,7 @@ impl Pool {
                 unread,
                 own_queues,
                 shared <- new_spinlock!(None, "zrs_pool::shared"),
+                queue_failed: Atomic::new(false),
                 posted,
                 next_queue: Atomic::new(0),
                 ready_low: Atomic::new(i32::MAX),
@@ -393,7 +396,21 @@ impl Pool {
         self.fail_waiters();
         self.reap();
         self.give_blocks();
-        self.cache.leave(Some(self), self.rate);
+        self.cache.leave(Some(self), self.rate());
+    }
+
+    /// The device's rate, in bytes a microsecond.
+    fn rate(&self) -> u32 {
+        self.rate.load(Relaxed)
+    }
+
+    /// The device can send `rate` bytes a microsecond now. Not called at the same time as
+    /// [`Pool::device_gone`], or from two threads.
+    fn set_rate(&self, rate: u32) {
+        let was = self.rate.xchg(rate, Relaxed);
+        if was != rate {
+            self.cache.change_rate(was, rate);
+        }
     }
 
     /// The oldest data in its windows and blocks. Sleeps.

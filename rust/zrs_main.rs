@@ -28,9 +28,8 @@ use ctl::{
 use dgram::DgramSock;
 use ib::device::ClientRegistration;
 use kern::{chardev::Registration, contig, param::Live, sock::family::SocketFamily};
-use module::{Keeper, Module};
+use module::{Devices, Keeper, Module};
 use socket::Sock;
-use transport::context::Devices;
 
 module! {
     type: Zrs,
@@ -65,7 +64,7 @@ impl kernel::InPlaceModule for Zrs {
                 params::check()?;
                 Module::start()?
             },
-            client: ClientRegistration::new(module.transport().clone())?,
+            client: ClientRegistration::new(Devices::of(module))?,
             debug <- Debug::new(module.transport().clone()),
             control <- Registration::register(c"zrs", Contexts {
                 sockets: module.sockets.clone(),

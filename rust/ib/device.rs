@@ -313,6 +313,17 @@ pub(crate) struct Attrs {
     pub(crate) fast_registration: bool,
 }
 
+/// What a device tells its clients, of `enum ib_event_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceEvent {
+    /// The device has failed: its queue pairs do nothing any more, and say nothing.
+    Failed,
+    /// A port has come up, perhaps with another rate.
+    PortActive,
+    /// An address has been added to a port, or removed.
+    GidChange,
+}
+
 /// A client of the RDMA core: notified of devices that come and go.
 ///
 /// Only devices that kernel users can drive are shown (the core checks).
@@ -329,9 +340,8 @@ pub(crate) trait Client: 'static {
     /// A device has come. May sleep. On an error the device is left alone.
     fn add(context: &Self::Context, device: &Device) -> Result<Arc<Self::Data>>;
 
-    /// The device has failed (`IB_EVENT_DEVICE_FATAL`): its queue pairs do nothing any more, and
-    /// say nothing. In a worker; must not wait for [`Client::remove`].
-    fn failed(context: &Self::Context, data: &Self::Data);
+    /// Something has happened to the device. In a worker; must not wait for [`Client::remove`].
+    fn event(context: &Self::Context, device: &Device, data: &Self::Data, event: DeviceEvent);
 
     /// The device goes, or the client is being unregistered. May sleep; returns when every object
     /// on the device is gone or will go without further help. Removal of the device waits for
@@ -455,15 +465,19 @@ impl<T: Client> ClientRegistration<T> {
         event: *mut bindings::ib_event,
     ) {
         // SAFETY: The event is valid during the call.
-        if unsafe { (*event).event } != bindings::ib_event_type_IB_EVENT_DEVICE_FATAL {
-            return;
-        }
+        let event = match unsafe { (*event).event } {
+            bindings::ib_event_type_IB_EVENT_DEVICE_FATAL => DeviceEvent::Failed,
+            bindings::ib_event_type_IB_EVENT_PORT_ACTIVE => DeviceEvent::PortActive,
+            bindings::ib_event_type_IB_EVENT_GID_CHANGE => DeviceEvent::GidChange,
+            _ => return,
+        };
         // SAFETY: The handler is the first field of an `Attached<T>` (`repr(C)`), which is there
         // until the handler is unregistered.
-        let data = unsafe { &(*handler.cast::<Attached<T>>()).data };
+        let attached = unsafe { &*handler.cast::<Attached<T>>() };
         let client = CLIENT.load(Relaxed) as *mut Registered<T>;
         // SAFETY: As in `remove`, which waits for this call.
-        T::failed(unsafe { &(*client).context }, data);
+        let context = unsafe { &(*client).context };
+        T::event(context, &attached.device, &attached.data, event);
     }
 
     /// # Safety

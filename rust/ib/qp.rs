@@ -6,7 +6,7 @@
 
 use super::{
     cm::IdInner,
-    cq::Cq,
+    cq::{Cq, EventFn},
     dma::Sge,
     mr::{Access, Mr},
     pd::Pd,
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{bindings, kern::fault::points};
 use core::{
+    ffi::c_void,
     mem::{size_of, ManuallyDrop},
     ptr::{addr_of_mut, null, null_mut, NonNull},
 };
@@ -146,6 +147,36 @@ union Slot {
     reg: ManuallyDrop<bindings::ib_reg_wr>,
 }
 
+/// What the handler of a queue pair's events needs.
+struct QpEvents {
+    id: *mut bindings::rdma_cm_id,
+    /// The completion queue's handler of all other events, and its context.
+    handler: EventFn,
+    ctx: *mut c_void,
+}
+
+/// Passes on that a message has arrived before the connection manager's last one, which may be lost:
+/// the connection is established then. All other events are the completion queue's.
+///
+/// # Safety
+///
+/// Called by the core with a valid event of a queue pair, and with the [`QpEvents`] of its [`Qp`].
+unsafe extern "C" fn qp_event(event: *mut bindings::ib_event, ctx: *mut c_void) {
+    // SAFETY: The queue pair's object keeps them until the queue pair is destroyed.
+    let events = unsafe { &*ctx.cast::<QpEvents>() };
+    // SAFETY: The event is valid during the call; the object keeps the id, which has the queue
+    // pair, and the context of the completion queue's handler, too.
+    unsafe {
+        let what = (*event).event;
+        if what == bindings::ib_event_type_IB_EVENT_COMM_EST {
+            // Refused if the connection is established already, or not begun.
+            bindings::rdma_notify(events.id, what);
+        } else {
+            (events.handler)(event, events.ctx);
+        }
+    }
+}
+
 /// A queue pair; it keeps its id, domain, queues.
 ///
 /// Dropping it destroys it (sleeps). Completions of it may still be in the queues then.
@@ -172,6 +203,7 @@ pub(crate) struct Qp {
     ptr: NonNull<bindings::ib_qp>,
     max_send_sge: u32,
     max_recv_sge: u32,
+    _events: KBox<QpEvents>,
     // In the order in which they are dropped.
     id: Arc<IdInner>,
     srq: Option<Arc<Srq>>,
@@ -180,7 +212,8 @@ pub(crate) struct Qp {
     pd: Arc<Pd>,
 }
 
-// SAFETY: Drivers lock their queues; posting and modifying are allowed from several threads.
+// SAFETY: Drivers lock their queues; posting and modifying are allowed from several threads; only
+// the handler of events uses what is for it.
 unsafe impl Send for Qp {}
 // SAFETY: As above.
 unsafe impl Sync for Qp {}
@@ -198,10 +231,16 @@ impl Qp {
         srq: Option<&Arc<Srq>>,
         caps: QpCaps,
     ) -> Result<Self> {
-        let (event_handler, qp_context) = send_cq.qp_events();
+        let (handler, ctx) = send_cq.qp_events();
+        let events = QpEvents {
+            id: id.as_ptr(),
+            handler,
+            ctx,
+        };
+        let events = KBox::new(events, GFP_KERNEL)?;
         let mut init = bindings::ib_qp_init_attr {
-            event_handler: Some(event_handler),
-            qp_context,
+            event_handler: Some(qp_event),
+            qp_context: core::ptr::from_ref(&*events).cast_mut().cast(),
             send_cq: send_cq.as_ptr(),
             recv_cq: recv_cq.as_ptr(),
             srq: srq.map_or(null_mut(), |srq| srq.as_ptr()),
@@ -229,6 +268,7 @@ impl Qp {
             ptr: NonNull::new(ptr).ok_or(EINVAL)?,
             max_send_sge: caps.max_send_sge,
             max_recv_sge: caps.max_recv_sge,
+            _events: events,
             id,
             srq: srq.cloned(),
             _send_cq: send_cq.clone(),

@@ -10,14 +10,21 @@ use crate::{
     kern::{errno::EOPNOTSUPP, fault::points},
 };
 use core::{
+    ffi::c_void,
     mem::ManuallyDrop,
     ptr::{null, null_mut, NonNull},
 };
 use kernel::{
     error::{from_err_ptr, to_result},
     prelude::*,
-    sync::Arc,
+    sync::{Arc, ArcBorrow},
 };
+
+/// Handler of a shared receive queue's events.
+pub(crate) trait SrqHandler: Send + Sync + Sized + 'static {
+    /// The queue has failed (`IB_EVENT_SRQ_ERR`): nothing arrives by it any more. Atomic context.
+    fn failed(this: ArcBorrow<'_, Self>);
+}
 
 /// A shared receive queue.
 ///
@@ -26,32 +33,42 @@ use kernel::{
 /// # Examples
 ///
 /// ```ignore
-/// let srq = Srq::new(&pd, 512, 1)?;
+/// let srq = Srq::new(&pd, 512, 1, handler)?;
 /// // The region stays mapped until the completion with this number, or the end of the queue.
 /// srq.post(index as u64, &[region.sge(at, PAGE_SIZE)?])?;
 /// ```
 ///
 /// # Invariants
 ///
-/// `ptr` is a queue made in `pd`, owned by this object.
+/// `ptr` is a queue made in `pd`, owned by this object; `ctx` comes from `Arc::into_raw` of the type
+/// that `put_ctx` is for.
 pub(crate) struct Srq {
     ptr: NonNull<bindings::ib_srq>,
+    ctx: *mut c_void,
+    put_ctx: unsafe fn(*mut c_void),
     max_sge: u32,
     _pd: Arc<Pd>,
 }
 
-// SAFETY: Drivers lock their queues; posting is allowed from several threads.
+// SAFETY: Drivers lock their queues; posting is allowed from several threads. The context is only
+// shared as an `Arc` of a `Send + Sync` type.
 unsafe impl Send for Srq {}
 // SAFETY: As above.
 unsafe impl Sync for Srq {}
 
 impl Srq {
-    /// Makes a queue of at least `max_wr` receives of at least `max_sge` elements. Sleeps.
+    /// Makes a queue of at least `max_wr` receives of at least `max_sge` elements; it keeps
+    /// `handler`. Sleeps.
     ///
     /// # Errors
     ///
     /// `EINVAL` where the device has less, `ENOMEM`, `EOPNOTSUPP` without shared queues.
-    pub(crate) fn new(pd: &Arc<Pd>, max_wr: u32, max_sge: u32) -> Result<Arc<Self>> {
+    pub(crate) fn new<T: SrqHandler>(
+        pd: &Arc<Pd>,
+        max_wr: u32,
+        max_sge: u32,
+        handler: Arc<T>,
+    ) -> Result<Arc<Self>> {
         let attrs = pd.device().attrs();
         if attrs.max_srq == 0 {
             return Err(EOPNOTSUPP);
@@ -59,7 +76,10 @@ impl Srq {
         if max_wr == 0 || max_wr > attrs.max_srq_wr || max_sge > attrs.max_srq_sge {
             return Err(EINVAL);
         }
+        let ctx = Arc::into_raw(handler).cast_mut().cast::<c_void>();
         let mut init = bindings::ib_srq_init_attr {
+            event_handler: Some(event::<T>),
+            srq_context: ctx,
             attr: bindings::ib_srq_attr {
                 max_wr,
                 max_sge,
@@ -68,14 +88,23 @@ impl Srq {
             srq_type: bindings::ib_srq_type_IB_SRQT_BASIC,
             ..Default::default()
         };
-        points::CREATE.check()?;
-        // SAFETY: The domain is valid, and a basic queue without user data needs only what is set.
-        let ptr = from_err_ptr(unsafe {
-            bindings::ib_create_srq_user(pd.as_ptr(), &mut init, null_mut(), null_mut())
+        let made = points::CREATE.check().and_then(|()| {
+            // SAFETY: The domain is valid; the handler has the core's type and takes `ctx`, which
+            // outlives the queue. A basic queue without user data needs only what is set.
+            let ptr = from_err_ptr(unsafe {
+                bindings::ib_create_srq_user(pd.as_ptr(), &mut init, null_mut(), null_mut())
+            })?;
+            NonNull::new(ptr).ok_or(ENOMEM)
+        });
+        let ptr = made.inspect_err(|_| {
+            // SAFETY: `ctx` comes from `into_raw` above, and there is no queue that has it.
+            unsafe { put_ctx::<T>(ctx) };
         })?;
-        // INVARIANT: The queue is ours and in `pd`.
+        // INVARIANT: The queue is ours and in `pd`; `put_ctx::<T>` is for the type of `ctx`.
         let srq = Self {
-            ptr: NonNull::new(ptr).ok_or(ENOMEM)?,
+            ptr,
+            ctx,
+            put_ctx: put_ctx::<T>,
             // Drivers write back what they made; some leave the question as it was.
             max_sge: init.attr.max_sge.max(max_sge),
             _pd: pd.clone(),
@@ -107,6 +136,27 @@ impl Srq {
     }
 }
 
+/// # Safety
+///
+/// `ctx` is the `Arc::into_raw` of a `T`, and its count is given back only here.
+unsafe fn put_ctx<T>(ctx: *mut c_void) {
+    // SAFETY: The caller's promise.
+    drop(unsafe { Arc::<T>::from_raw(ctx.cast_const().cast()) });
+}
+
+/// # Safety
+///
+/// Called by the core with a valid event, and with the context of a queue made by
+/// `Srq::new::<T>`.
+unsafe extern "C" fn event<T: SrqHandler>(event: *mut bindings::ib_event, ctx: *mut c_void) {
+    // SAFETY: The event is valid during the call.
+    if unsafe { (*event).event } == bindings::ib_event_type_IB_EVENT_SRQ_ERR {
+        // SAFETY: `ctx` is the `Arc::into_raw` of the handler, which is given back only after the
+        // queue is gone.
+        T::failed(unsafe { ArcBorrow::from_raw(ctx.cast_const().cast::<T>()) });
+    }
+}
+
 /// A receive as the core wants it. The list must live until it was posted.
 pub(super) fn recv_wr(wr_id: u64, sges: &[Sge]) -> bindings::ib_recv_wr {
     bindings::ib_recv_wr {
@@ -132,6 +182,10 @@ impl Drop for Srq {
         let ret = unsafe { bindings::ib_destroy_srq_user(self.as_ptr(), null_mut()) };
         if ret != 0 {
             pr_err!("ib: destroying a shared receive queue failed: {}\n", ret);
+            // The handler may still be called: its context is never freed then.
+            return;
         }
+        // SAFETY: By the type invariants the two belong together, and no handler runs any more.
+        unsafe { (self.put_ctx)(self.ctx) };
     }
 }

@@ -15,6 +15,7 @@ use kernel::time::{delay::fsleep, Delta};
 
 use super::counts::Counts;
 use super::host::Host;
+use crate::ib::device::Device;
 use crate::kern::net::Net;
 use crate::kern::pernet::NetExit;
 use crate::kern::task::{now_ns, random_u64};
@@ -202,6 +203,19 @@ impl Memory {
     pub(crate) fn peers_changed(&self, net: &Net) {
         if let Some(host) = self.host_if_any(net) {
             host.with(|st| st.drop_denied(&self.peers, net));
+        }
+    }
+
+    /// `device` has failed: ends the links on it. Sleeps.
+    pub(crate) fn device_failed(&self, device: &Device) {
+        let mut at = self.hosts.lock().len();
+        // From the last one, so that a host that leaves the list meanwhile hides none.
+        while let Some(next) = at.checked_sub(1) {
+            at = next;
+            let host = self.hosts.lock().get(at).map(|u| u.host.clone());
+            if let Some(host) = host {
+                host.with(|st| st.fail_links_on(device));
+            }
         }
     }
 

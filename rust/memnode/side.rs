@@ -18,6 +18,7 @@ use super::link::MemLink;
 use super::node::slots;
 use super::remote_keys::Registration;
 use crate::ib::cq::Cq;
+use crate::ib::device::Device;
 use crate::ib::dma::{DmaRegion, DmaRuns, Mapped, RunSource, Sge};
 use crate::ib::mr_pool::MrPool;
 use crate::ib::pd::Pd;
@@ -691,6 +692,16 @@ impl State {
             self.counts.silent_links.add(1);
         }
         self.fail(slot, Status::Lost);
+    }
+
+    /// Ends the links on a device that has failed.
+    pub(super) fn fail_links_on(&mut self, device: &Device) {
+        for slot in 0..self.sides.len() {
+            let queues = self.side(slot).and_then(|side| side.queues.as_ref());
+            if queues.is_some_and(|queues| queues.pd.device() == device) {
+                self.fail(slot, Status::Lost);
+            }
+        }
     }
 
     /// Ends a link; its item takes it down.

@@ -178,6 +178,13 @@ impl Cache {
         self.resize();
     }
 
+    /// A device that could send `was` bytes a microsecond can send `is` now.
+    pub(super) fn change_rate(self: &Arc<Self>, was: u32, is: u32) {
+        self.rate.fetch_add(u64::from(is), Full);
+        self.rate.fetch_sub(u64::from(was), Full);
+        self.resize();
+    }
+
     /// The target size of all pools together, in bytes.
     fn size(&self) -> u64 {
         match params::POOL_MIB.get() {

@@ -15,8 +15,9 @@ use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, Wo
 
 use super::cache::Cache;
 use super::device::RdmaDev;
-use super::lessee::{Directory, Lessee};
+use super::lessee::{DeviceLinks, Directory, Lessee};
 use super::reclaim::RECLAIM_MS;
+use super::Pool;
 use crate::ib::device::Device;
 use crate::kern::fault;
 use crate::kern::net::Net;
@@ -37,6 +38,9 @@ pub(crate) const RECLAIM: u64 = 1;
 pub(crate) struct Pools {
     pub(crate) queue: Arc<Queue>,
     directory: Arc<dyn Directory>,
+    /// `None` before the first device comes, and at the module's end.
+    #[pin]
+    links: Mutex<Option<Arc<dyn DeviceLinks>>>,
     #[pin]
     pub(crate) devices: Mutex<KVec<Arc<RdmaDev>>>,
     #[pin]
@@ -65,6 +69,7 @@ impl Pools {
             try_pin_init!(Self {
                 queue,
                 directory,
+                links <- new_mutex!(None, "zrs_pools::links"),
                 devices <- new_mutex!(KVec::new(), "zrs_pools::devices"),
                 caches <- new_mutex!(KVec::new(), "zrs_pools::caches"),
                 window_waiters <- new_delayed_work!("zrs_pools::window_waiters"),
@@ -84,6 +89,21 @@ impl Pools {
         drop(mapped);
         let caches = core::mem::take(&mut *self.caches.lock());
         caches.iter().for_each(|cache| cache.stop());
+        let links = self.links.lock().take();
+        drop(links);
+    }
+
+    /// `links` are those on the devices from now on.
+    pub(crate) fn set_links(&self, links: Arc<dyn DeviceLinks>) {
+        *self.links.lock() = Some(links);
+    }
+
+    /// Ends all links on the device of `pool`; `why` is for the log.
+    pub(super) fn end_links_of(&self, pool: &Arc<Pool>, why: &str) {
+        let links = self.links.lock().clone();
+        if let Some(links) = links {
+            links.end_links_of(pool, why);
+        }
     }
 
     /// The lessee whose channel is `user`.

@@ -136,6 +136,18 @@ impl RdmaDev {
         }
     }
 
+    /// A port of the device has come up: the pool goes by its rate from now on. (A port that was
+    /// down when the pool was made has reported none.) Sleeps.
+    pub(crate) fn port_active(&self) {
+        let state = self.state.lock();
+        if let (Some(device), Some(pool)) = (&state.device, &state.pool) {
+            match device.rate() {
+                0 => {}
+                rate => pool.set_rate(rate),
+            }
+        }
+    }
+
     /// The next caller that needs the pool searches for memory again. Sleeps.
     pub(super) fn try_again(&self) {
         let mut state = self.state.lock();

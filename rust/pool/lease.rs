@@ -144,7 +144,7 @@ impl WindowWaiter {
 impl Pool {
     /// Pages of the largest window.
     fn most_pages(&self) -> usize {
-        (Cache::window_bytes(self.rate) >> PAGE_SHIFT).max(LEAST_PAGES)
+        (Cache::window_bytes(self.rate()) >> PAGE_SHIFT).max(LEAST_PAGES)
     }
 
     /// Leases a window of at most `most` pages. Sleeps. ENOMEM when no memory is left, EIO when the
@@ -706,6 +706,7 @@ impl WorkItem for Pool {
 
     fn run(pool: Arc<Pool>) {
         fault::asynchronous(|| {
+            pool.leave_failed_queue();
             pool.handle_requests();
             pool.reap();
             pool.serve_waiters();

@@ -11,6 +11,7 @@ use kernel::time::Jiffies;
 use super::lease::Requester;
 use super::receives::Receives;
 use super::window::{Window, WindowUse};
+use super::Pool;
 use crate::kern::net::Net;
 use crate::proto::ChanId;
 
@@ -72,6 +73,12 @@ pub(crate) fn same(a: &Arc<dyn Lessee>, b: &Arc<dyn Lessee>) -> bool {
 pub(crate) trait Directory: Send + Sync {
     /// The lessee whose channel is `user`. Any context.
     fn lessee(&self, user: ChanId) -> Option<Arc<dyn Lessee>>;
+}
+
+/// The links on all devices.
+pub(crate) trait DeviceLinks: Send + Sync {
+    /// Ends all links on the device of `pool` at once; `why` is for the log.
+    fn end_links_of(&self, pool: &Arc<Pool>, why: &str);
 }
 
 /// A link whose peer has the remote key of a window.

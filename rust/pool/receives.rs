@@ -21,14 +21,14 @@
 use kernel::pr_warn_once;
 use kernel::prelude::*;
 use kernel::revocable::Revocable;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
-use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::sync::atomic::{Atomic, Full, Relaxed, Release};
+use kernel::sync::{new_spinlock, Arc, ArcBorrow, SpinLock};
 
 use super::device::Verbs;
 use super::{Pool, RECV_SGE};
 use crate::ib::dma::{DmaRegion, Sge};
 use crate::ib::qp::Qp;
-use crate::ib::srq::Srq;
+use crate::ib::srq::{Srq, SrqHandler};
 use crate::kern::errno::ENOBUFS;
 use crate::params;
 use crate::proto::receives::{self, Ending};
@@ -320,7 +320,7 @@ impl Pool {
     /// Makes a shared receive queue. Sleeps.
     fn new_shared(self: &Arc<Self>) -> Result<Arc<Receives>> {
         let verbs = self.verbs().ok_or(ENODEV)?;
-        let srq = Srq::new(&verbs.pd, self.layout.blocks, RECV_SGE)?;
+        let srq = Srq::new(&verbs.pd, self.layout.blocks, RECV_SGE, self.clone())?;
         STATS.resources_made.add(1);
         Receives::new(self, &verbs, Queue::Shared(srq.clone()), Some(srq))
     }
@@ -385,8 +385,17 @@ impl Pool {
             let room = unused >= params::LINK_CREDIT.get();
             rx.is(&shared) && receives::is_worn(doubtful, links, room)
         };
-        // Without a new queue, the old one stays in use.
-        let fresh = due.then(|| self.new_shared().ok()).flatten();
+        if due {
+            self.replace(rx);
+        }
+        self.end_if_left(rx);
+        self.refill();
+    }
+
+    /// Puts a new queue in the place of `rx`, if that is the shared queue still. Without a new one,
+    /// it stays in use. Sleeps.
+    fn replace(self: &Arc<Self>, rx: &Arc<Receives>) {
+        let fresh = self.new_shared().ok();
         let unused = {
             let mut shared = self.shared.lock();
             match fresh {
@@ -398,6 +407,10 @@ impl Pool {
             }
         };
         drop(unused);
+    }
+
+    /// Destroys a shared queue that another one has replaced, if no link uses it any more. Sleeps.
+    fn end_if_left(&self, rx: &Arc<Receives>) {
         let over = {
             let shared = self.shared.lock();
             let left = rx.links.load(Relaxed) != 0 || rx.is(&shared);
@@ -406,7 +419,22 @@ impl Pool {
         if over {
             rx.end();
         }
-        self.refill();
+    }
+
+    /// If a shared receive queue has failed, ends the links of the device; new ones use a new queue.
+    /// Sleeps.
+    pub(super) fn leave_failed_queue(self: &Arc<Self>) {
+        if !self.queue_failed.xchg(false, Full) {
+            return;
+        }
+        let rx = self.shared.lock().clone();
+        if let Some(rx) = rx {
+            self.replace(&rx);
+            self.pools
+                .end_links_of(self, "its shared receive queue has failed");
+            self.end_if_left(&rx);
+            self.refill();
+        }
     }
 
     /// Posts blocks to the shared queue, as many as are promised, and some more. Does not sleep.
@@ -430,5 +458,12 @@ impl Pool {
         if left <= 0 {
             self.cache.counts.dry.add(1);
         }
+    }
+}
+
+impl SrqHandler for Pool {
+    fn failed(pool: ArcBorrow<'_, Self>) {
+        pool.queue_failed.store(true, Release);
+        Arc::from(pool).look_after();
     }
 }

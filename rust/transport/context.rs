@@ -21,13 +21,11 @@ use super::link::Link;
 use super::net_counts::NetCounts;
 use super::peers::Peers;
 use super::timers::TimerList;
-use crate::ib::device::{Client, Device};
 use crate::kern::net::Net;
 use crate::kern::task::{now_ns, random_u64};
 use crate::kern::work::{self, Queue};
 use crate::params;
 use crate::pool::context::Pools;
-use crate::pool::device::RdmaDev;
 use crate::pool::quota::{Quotas, Room};
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
@@ -226,7 +224,7 @@ impl Transport {
     }
 
     /// A device or an address has changed: hosts that could not be reached may be now. Sleeps.
-    pub(super) fn ways_changed(&self) {
+    pub(crate) fn ways_changed(&self) {
         let acceptor = self.acceptor.lock().clone();
         if let Some(acceptor) = acceptor {
             acceptor.ways_changed();
@@ -315,33 +313,5 @@ impl Transport {
         let mut nets = self.nets.lock();
         let at = nets.iter().position(|n| n.sockets == 0)?;
         nets.remove(at).ok()
-    }
-}
-
-/// The module as a client of the RDMA core.
-pub(crate) struct Devices;
-
-impl Client for Devices {
-    const NAME: &'static CStr = c"zrs";
-    type Context = Arc<Transport>;
-    type Data = RdmaDev;
-
-    fn add(transport: &Arc<Transport>, device: &Device) -> Result<Arc<RdmaDev>> {
-        let added = transport.pools.add_device(device);
-        transport.ways_changed();
-        added
-    }
-
-    fn failed(transport: &Arc<Transport>, dev: &RdmaDev) {
-        if let Some(pool) = dev.existing_pool() {
-            transport.fail_links_of(&pool, "its device has failed");
-        }
-    }
-
-    fn remove(transport: &Arc<Transport>, _device: &Device, dev: Arc<RdmaDev>) {
-        if let Some(pool) = transport.pools.remove_device(&dev) {
-            transport.drop_links_of(&pool);
-            pool.device_gone();
-        }
     }
 }

@@ -20,6 +20,7 @@ use crate::kern::fault;
 use crate::kern::net::Net;
 use crate::kern::task::now_ns;
 use crate::params;
+use crate::pool::lessee::DeviceLinks;
 use crate::pool::Pool;
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
@@ -289,7 +290,7 @@ impl Transport {
     }
 
     /// Ends the links on a device, all at once, and says whether there was one.
-    pub(crate) fn fail_links_of(&self, pool: &Arc<Pool>, why: &str) -> bool {
+    fn fail_links_of(&self, pool: &Arc<Pool>, why: &str) -> bool {
         let on_it = |l: &&Arc<Link>| l.pool().is_some_and(|p| Arc::ptr_eq(&p, pool));
         let mut found = false;
         for link in self.links.lock().iter().filter(on_it) {
@@ -452,6 +453,12 @@ impl Transport {
         if let Some(due) = due {
             self.check_keepalive_at(due);
         }
+    }
+}
+
+impl DeviceLinks for Transport {
+    fn end_links_of(&self, pool: &Arc<Pool>, why: &str) {
+        self.fail_links_of(pool, why);
     }
 }
 
