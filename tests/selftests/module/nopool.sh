@@ -4,7 +4,7 @@
 # has, and nearly all of it, so that the kernel searches for the range.
 # rows: Z2 B9
 # debug: full
-# params: pool_mib=4194304
+# params: pool_mib=4194304 fallback_ms=30000 connect_timeout_ms=30000
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

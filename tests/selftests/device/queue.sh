@@ -1,0 +1,67 @@
+#!/bin/bash
+# A device that says of its shared receive queue that it has failed (IB_EVENT_SRQ_ERR): all connections of the
+# device end at once, not when a heartbeat is missed, and new ones are on another queue, as the RDMA core counts
+# them. A test's module says so (tests/lib/rdmaevent).
+# rows: B9 E5 B17
+# hosts: own
+# test-module: tests/lib/rdmaevent
+# params: heartbeat_ms=0 dead_ms=600000
+# timeout: 120
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ktap_start
+insmod /zrs/build/tests/lib/rdmaevent/rdmaevent.ko || ktap_bail "rdmaevent.ko"
+at_end "rmmod rdmaevent"
+fail() { "$1" sh -c "echo $2 >/sys/module/rdmaevent/parameters/srq_error"; }
+said() { dmesg | grep -c "lost: its shared receive queue has failed"; }
+# queues HOST: the numbers of its shared receive queues.
+queues() {
+	local dev=DEV_$1
+	rdma resource show srq | sed -n "s/.*dev ${!dev} srqn \([0-9]*\).*/\1/p" | sort -n | xargs
+}
+# one_other HOST WAS: it has one shared receive queue, which is not WAS.
+one_other() {
+	local _
+	for _ in $(seq 1 $((20 * PATIENCE))); do
+		[[ $(queues "$1") =~ ^[0-9]+$ && $(queues "$1") != "$2" ]] && return
+		nap 0.2
+	done
+	ktap_say "$(rdma resource show srq)"
+	return 1
+}
+port=7000
+for device in "A va" "B vb"; do
+	read -r host netdev <<<"$device"
+	for i in 1 2 3; do
+		port=$((port + 1))
+		start "receiver$i" B "listening on" zrs-selftest stream-recv --listen "$ADDR_B:$port" --expect reset &&
+			start "sender$i" A sending zrs-selftest stream-send "$ADDR_B:$port" --expect reset &&
+			says "receiver$i" receiving || ktap_bail "traffic"
+	done
+	was=$(queues "$host")
+	if [ -z "$was" ]; then
+		ktap_skip "a shared receive queue that fails" "the device has none"
+		break
+	fi
+	logged=$(said)
+	check "the queue of $netdev fails" fail "$host" "$netdev"
+	for i in 1 2 3; do
+		check_ended "ECONNRESET for sender $i" "sender$i"
+		check_ended "what arrived, then ECONNRESET for receiver $i" "receiver$i"
+	done
+	check "the log says why" test "$(said)" -gt "$logged"
+	check_pair "a new connection" xfer --sizes 1,5000,300000 --both
+	check "is on another queue, and the failed one is gone" one_other "$host" "$was"
+done
+# Without links there is nobody whose end would bring a new queue.
+check "the module is unloaded" zrs_unload
+check "and loaded" zrs_load
+check "a socket" A zrs-selftest hold --what socket
+was=$(queues A)
+if [ -n "$was" ]; then
+	check "the queue of a device without links fails" fail A va
+	check "another one takes its place" one_other A "$was"
+	check_pair "a connection by it" xfer --sizes 1,5000,300000 --both
+fi
+ktap_done
