@@ -35,6 +35,14 @@ nodes_up || ktap_bail "three hosts and two nodes"
 head -c 1000000 /dev/urandom >"$TMP/file"
 region=$(A zrs mem put "$TMP/file" 1:1) || ktap_bail "a region"
 right() { [ "$(A zrs mem get "$region" "$TMP/back" 2>"$TMP/err" && sum "$TMP/back")" = "$(sum "$TMP/file")" ]; }
+# Without an open region the host would end its links.
+start holder A holding python3 -c '
+import sys, time
+sys.path.insert(0, "/zrs/userspace/examples")
+import zrs_mem
+region = zrs_mem.opened(sys.argv[1])
+print("holding", flush=True)
+time.sleep(600)' "$region" || ktap_bail "an open region"
 for device in "A va" "B vb"; do
 	read -r host netdev <<<"$device"
 	check "the region is read" right
@@ -45,5 +53,6 @@ for device in "A va" "B vb"; do
 	# The other host learns it from the connection manager, perhaps during the first call.
 	check "the region is read by another link" eval "right || right"
 done
+stop holder
 check "and freed" A zrs mem free "$region"
 ktap_done
