@@ -244,6 +244,9 @@ fn allowed(op: Op, args: &Args) -> Vec<i32> {
             libc::EINPROGRESS,
             libc::ETIMEDOUT,
             libc::ENOBUFS,
+            // After that: links that were not made in time have blocks until they have ended, and
+            // none are left for a further one.
+            libc::ENOMEM,
             // It was open, and its peer was gone before it was asked for.
             libc::ECONNRESET,
         ],
