@@ -263,6 +263,7 @@ pub const TARGETS: [Target; 24] = [
         ours: &[Carrier::Zrs],
         theirs: &[Carrier::VerbsEvents],
         goal: Bound::AtMost(0.9),
+        cause: "each completion wakes a worker, and that the program; and two system calls",
         ..NONE
     },
     Target {
@@ -274,6 +275,8 @@ pub const TARGETS: [Target; 24] = [
         ours: &[Carrier::Zrs, Carrier::ZrsZerocopy],
         theirs: &[Carrier::VerbsEvents],
         goal: Bound::AtLeast(0.9),
+        cause: "a fragment of 4 KiB with its header is two packets, where verbs have one; and the \
+                receiver copies",
         ..NONE
     },
     Target {
