@@ -192,12 +192,12 @@ impl Transport {
         *self.acceptor.lock() = Some(acceptor);
     }
 
-    /// `receiver` takes datagrams from now on.
+    /// `receiver` takes the datagrams of links that are made from now on.
     pub(crate) fn set_dgram_receiver(&self, receiver: Arc<dyn DgramReceiver>) {
         *self.dgram_receiver.lock() = Some(receiver);
     }
 
-    /// The receiver of datagrams.
+    /// The receiver of the datagrams of a new link.
     pub(super) fn dgram_receiver(&self) -> Option<Arc<dyn DgramReceiver>> {
         self.dgram_receiver.lock().clone()
     }

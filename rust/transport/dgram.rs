@@ -135,7 +135,7 @@ impl Link {
 
     /// Datagrams of ours are lost with the link, or the peer takes none.
     fn tell_lost(&self, why: Error) {
-        if let Some(receiver) = self.transport.dgram_receiver() {
+        if let Some(receiver) = &self.dgram_receiver {
             receiver.lost(self, why);
         }
     }
@@ -145,7 +145,7 @@ impl Link {
         if self.accepted {
             return;
         }
-        if let Some(receiver) = self.transport.dgram_receiver() {
+        if let Some(receiver) = &self.dgram_receiver {
             receiver.changed(self, change);
         }
     }

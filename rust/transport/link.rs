@@ -30,7 +30,7 @@ use kernel::workqueue::{
 
 use super::backlog::Reposts;
 use super::context::Transport;
-use super::dgram::{CreditShare, DgramRx, DgramTx, DGRAM_STALL};
+use super::dgram::{CreditShare, DgramReceiver, DgramRx, DgramTx, DGRAM_STALL};
 use super::links::Asker;
 use super::proof::LinkProof;
 use super::sched::Channels;
@@ -78,6 +78,9 @@ pub(crate) struct Link {
     /// The link's number. Never 0, and not reused while the module is loaded.
     pub(crate) id: u32,
     pub(crate) transport: Arc<Transport>,
+    /// Takes the datagrams that arrive. `None` if the module was being unloaded when the link was
+    /// made.
+    pub(super) dgram_receiver: Option<Arc<dyn DgramReceiver>>,
     pub(crate) net: Net,
     remote: Ip,
     /// Blocks that hold unread data of this link, and the flag [`ENDED`](teardown::ENDED).
@@ -346,6 +349,7 @@ impl Link {
             try_pin_init!(Self {
                 id: LAST.fetch_add(1, Relaxed).wrapping_add(1),
                 transport: transport.clone(),
+                dgram_receiver: transport.dgram_receiver(),
                 net: net.clone(),
                 remote,
                 held: Atomic::new(0),

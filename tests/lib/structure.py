@@ -102,7 +102,7 @@ USES = {
     "socket": "kern params pool proto stats transport uapi",
     "dgram": "kern params proto socket.owner socket.ports socket.tcp stats transport uapi",
     "memnode": "ib kern params proto stats transport uapi",
-    "module": "dgram kern memnode params pool socket transport",
+    "module": "dgram ib kern memnode params pool socket transport",
     "ctl": "dgram ib kern memnode params pool proto socket stats transport uapi",
     "zrs_main": "bindings ctl dgram ib kern memnode module params pool socket transport",
 }

@@ -65,8 +65,7 @@ impl Link {
         h: &DgramHeader,
         arrival: &mut Arrival<'_>,
     ) -> Result<(), Violation> {
-        let receiver = self.transport.dgram_receiver();
-        let receiver = receiver.as_deref();
+        let receiver = self.dgram_receiver.as_deref();
         let answer = match &h.body {
             Body::Datagram(f) => {
                 self.dgram_passed();
