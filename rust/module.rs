@@ -6,7 +6,9 @@
 #![deny(unsafe_code)]
 
 use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Full, Release};
 use kernel::sync::Arc;
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 use crate::dgram::context::Dgrams;
 use crate::ib::device::{Client, Device, DeviceEvent};
@@ -19,7 +21,6 @@ use crate::memnode::context::Memory;
 use crate::params;
 use crate::pool::context::Pools;
 use crate::pool::device::RdmaDev;
-use crate::pool::lessee::DeviceLinks;
 use crate::socket::context::Sockets;
 use crate::socket::Sock;
 use crate::transport::conn_table::Table;
@@ -52,35 +53,79 @@ impl Devices {
     }
 }
 
+/// A device, and what has happened to it that no worker has seen.
+#[pin_data]
+pub(crate) struct DeviceUse {
+    dev: Arc<RdmaDev>,
+    transport: Arc<Transport>,
+    memory: Arc<Memory>,
+    has_failed: Atomic<bool>,
+    port_active: Atomic<bool>,
+    #[pin]
+    work: Work<DeviceUse>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for DeviceUse { self.work }
+}
+
+impl WorkItem for DeviceUse {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        if this.has_failed.xchg(false, Full) {
+            let (device, pool) = this.dev.device_failed();
+            if let Some(pool) = pool {
+                this.transport.fail_links_of(&pool, "its device has failed");
+            }
+            if let Some(device) = device {
+                this.memory.device_failed(&device);
+            }
+        }
+        if this.port_active.xchg(false, Full) {
+            this.dev.port_active();
+        }
+    }
+}
+
 impl Client for Devices {
     const NAME: &'static CStr = c"zrs";
     type Context = Self;
-    type Data = RdmaDev;
+    type Data = DeviceUse;
 
-    fn add(users: &Self, device: &Device) -> Result<Arc<RdmaDev>> {
-        let added = users.transport.pools.add_device(device);
+    fn add(users: &Self, device: &Device) -> Result<Arc<DeviceUse>> {
+        let dev = users.transport.pools.add_device(device)?;
+        let own = dev.clone();
+        let data = Arc::pin_init(
+            pin_init!(DeviceUse {
+                dev: own,
+                transport: users.transport.clone(),
+                memory: users.memory.clone(),
+                has_failed: Atomic::new(false),
+                port_active: Atomic::new(false),
+                work <- new_work!("zrs_device_use::work"),
+            }),
+            GFP_KERNEL,
+        );
+        let data = data.inspect_err(|_| {
+            users.transport.pools.remove_device(&dev);
+        })?;
         users.transport.ways_changed();
-        added
+        Ok(data)
     }
 
-    fn event(users: &Self, device: &Device, dev: &RdmaDev, event: DeviceEvent) {
+    fn event(users: &Self, data: &Arc<DeviceUse>, event: DeviceEvent) {
         match event {
-            DeviceEvent::Failed => {
-                if let Some(pool) = dev.existing_pool() {
-                    users.transport.end_links_of(&pool, "its device has failed");
-                }
-                users.memory.device_failed(device);
-            }
-            DeviceEvent::PortActive => {
-                dev.port_active();
-                users.transport.ways_changed();
-            }
-            DeviceEvent::GidChange => users.transport.ways_changed(),
+            DeviceEvent::Failed => data.has_failed.store(true, Release),
+            DeviceEvent::PortActive => data.port_active.store(true, Release),
         }
+        let _ = users.transport.queue.enqueue(data.clone());
     }
 
-    fn remove(users: &Self, _device: &Device, dev: Arc<RdmaDev>) {
-        if let Some(pool) = users.transport.pools.remove_device(&dev) {
+    fn remove(users: &Self, _device: &Device, data: Arc<DeviceUse>) {
+        // No event comes any more.
+        users.transport.queue.flush();
+        if let Some(pool) = users.transport.pools.remove_device(&data.dev) {
             users.transport.drop_links_of(&pool);
             pool.device_gone();
         }
@@ -129,23 +174,25 @@ impl Module {
         let pools = Pools::new(queue.clone(), table.clone())?;
         let peers = Peers::new()?;
         let transport = Transport::new(queue, pools, table, peers.clone())?;
-        transport.pools.set_links(transport.clone());
         let sockets = Sockets::new(transport.clone())?;
-        transport.set_acceptor(sockets.clone());
         let dgrams = Dgrams::new(transport.clone())?;
-        transport.set_dgram_receiver(dgrams.clone());
         let memory = Memory::new(peers)?;
         let nets = Nets {
             sockets: sockets.clone(),
             memory: memory.clone(),
         };
-        Ok(Self {
+        let module = Self {
             sockets,
             dgrams,
             memory,
             _nets: NetExits::new(Arc::new(nets, GFP_KERNEL)?)?,
             _settings: NetSettings::new(&params::NET)?,
-        })
+        };
+        // From here on contexts keep each other until the module is dropped.
+        transport.pools.set_links(transport.clone());
+        transport.set_acceptor(module.sockets.clone());
+        transport.set_dgram_receiver(module.dgrams.clone());
+        Ok(module)
     }
 
     /// The context of links.

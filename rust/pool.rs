@@ -178,7 +178,7 @@ pub(crate) struct Pool {
     /// The shared receive queue of new links. `None` without one, and once the device is gone.
     #[pin]
     shared: SpinLock<Option<Arc<Receives>>>,
-    /// The device has said that a shared receive queue has failed, and the worker has not seen that.
+    /// A shared receive queue has failed, and the worker has not seen that, or has no new one yet.
     queue_failed: Atomic<bool>,
     /// For each block, the serial number of the receive queue that it is posted to, or 0.
     posted: KVVec<Atomic<u32>>,

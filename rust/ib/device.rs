@@ -318,10 +318,8 @@ pub(crate) struct Attrs {
 pub(crate) enum DeviceEvent {
     /// The device has failed: its queue pairs do nothing any more, and say nothing.
     Failed,
-    /// A port has come up, perhaps with another rate.
+    /// A port has come up, perhaps with another rate; or the client has just seen the device.
     PortActive,
-    /// An address has been added to a port, or removed.
-    GidChange,
 }
 
 /// A client of the RDMA core: notified of devices that come and go.
@@ -340,8 +338,9 @@ pub(crate) trait Client: 'static {
     /// A device has come. May sleep. On an error the device is left alone.
     fn add(context: &Self::Context, device: &Device) -> Result<Arc<Self::Data>>;
 
-    /// Something has happened to the device. In a worker; must not wait for [`Client::remove`].
-    fn event(context: &Self::Context, device: &Device, data: &Self::Data, event: DeviceEvent);
+    /// Something has happened to the device. The caller holds locks of the core, under which the
+    /// device must not be asked anything: schedule work, which [`Client::remove`] waits for.
+    fn event(context: &Self::Context, data: &Arc<Self::Data>, event: DeviceEvent);
 
     /// The device goes, or the client is being unregistered. May sleep; returns when every object
     /// on the device is gone or will go without further help. Removal of the device waits for
@@ -453,6 +452,15 @@ impl<T: Client> ClientRegistration<T> {
                 bindings::ib_set_client_data(ibdev, client.cast(), attached.cast());
                 bindings::ib_register_event_handler(addr_of_mut!((*attached).events));
             }
+            // What has happened to the port since `T::add` was not heard.
+            // SAFETY: The callback of a client that is there, as above; `remove` does not run yet.
+            unsafe {
+                T::event(
+                    &(*client).context,
+                    &(*attached).data,
+                    DeviceEvent::PortActive,
+                )
+            };
             Ok(0)
         })
     }
@@ -468,7 +476,6 @@ impl<T: Client> ClientRegistration<T> {
         let event = match unsafe { (*event).event } {
             bindings::ib_event_type_IB_EVENT_DEVICE_FATAL => DeviceEvent::Failed,
             bindings::ib_event_type_IB_EVENT_PORT_ACTIVE => DeviceEvent::PortActive,
-            bindings::ib_event_type_IB_EVENT_GID_CHANGE => DeviceEvent::GidChange,
             _ => return,
         };
         // SAFETY: The handler is the first field of an `Attached<T>` (`repr(C)`), which is there
@@ -477,7 +484,7 @@ impl<T: Client> ClientRegistration<T> {
         let client = CLIENT.load(Relaxed) as *mut Registered<T>;
         // SAFETY: As in `remove`, which waits for this call.
         let context = unsafe { &(*client).context };
-        T::event(context, &attached.device, &attached.data, event);
+        T::event(context, &attached.data, event);
     }
 
     /// # Safety

@@ -17,7 +17,6 @@ use super::cache::Cache;
 use super::device::RdmaDev;
 use super::lessee::{DeviceLinks, Directory, Lessee};
 use super::reclaim::RECLAIM_MS;
-use super::Pool;
 use crate::ib::device::Device;
 use crate::kern::fault;
 use crate::kern::net::Net;
@@ -98,11 +97,11 @@ impl Pools {
         *self.links.lock() = Some(links);
     }
 
-    /// Ends all links on the device of `pool`; `why` is for the log.
-    pub(super) fn end_links_of(&self, pool: &Arc<Pool>, why: &str) {
+    /// Ends the links whose shared receive queue has failed.
+    pub(super) fn end_failed_links(&self) {
         let links = self.links.lock().clone();
         if let Some(links) = links {
-            links.end_links_of(pool, why);
+            links.end_failed_links();
         }
     }
 

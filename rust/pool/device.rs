@@ -7,7 +7,7 @@
 #![deny(unsafe_code)]
 
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::{new_mutex, Arc, Mutex};
 
 use super::cache::Cache;
@@ -41,6 +41,8 @@ pub(crate) struct RdmaDev {
     pub(crate) name: DeviceName,
     /// Links that were given a completion vector.
     links: Atomic<u64>,
+    /// How often the device has said that it has failed.
+    failed: Atomic<u32>,
     #[pin]
     state: Mutex<State>,
 }
@@ -139,13 +141,33 @@ impl RdmaDev {
     /// A port of the device has come up: the pool goes by its rate from now on. (A port that was
     /// down when the pool was made has reported none.) Sleeps.
     pub(crate) fn port_active(&self) {
+        let (device, pool) = {
+            let state = self.state.lock();
+            (state.device.clone(), state.pool.clone())
+        };
+        let (Some(device), Some(pool)) = (device, pool) else {
+            return;
+        };
+        // Without the lock: for many devices the core asks the network interface.
+        let rate = device.rate();
         let state = self.state.lock();
-        if let (Some(device), Some(pool)) = (&state.device, &state.pool) {
-            match device.rate() {
-                0 => {}
-                rate => pool.set_rate(rate),
-            }
+        let same = |p: &Arc<Pool>| Arc::ptr_eq(p, &pool);
+        if rate != 0 && state.pool.as_ref().is_some_and(same) {
+            pool.set_rate(rate);
         }
+    }
+
+    /// The device has failed: links that are being made on it end, too. Returns the device and its
+    /// pool, if there is one.
+    pub(crate) fn device_failed(&self) -> (Option<Device>, Option<Arc<Pool>>) {
+        self.failed.fetch_add(1, Full);
+        let state = self.state.lock();
+        (state.device.clone(), state.pool.clone())
+    }
+
+    /// How often the device has failed.
+    pub(crate) fn times_failed(&self) -> u32 {
+        self.failed.load(Acquire)
     }
 
     /// The next caller that needs the pool searches for memory again. Sleeps.
@@ -286,6 +308,7 @@ impl Pools {
             try_pin_init!(RdmaDev {
                 name: device.name(),
                 links: Atomic::new(0),
+                failed: Atomic::new(0),
                 state <- new_mutex!(State {
                     device: Some(device.clone()),
                     pool: None,

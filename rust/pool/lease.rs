@@ -520,7 +520,9 @@ impl Pool {
 
     /// Whether a request waits for a window, or more memory is in use than the budget allows.
     pub(crate) fn wants_room(&self) -> bool {
-        !self.waiters.lock().is_empty() || self.cache.over() > 0 && !self.windows.lock().is_empty()
+        self.lacks_queue()
+            || !self.waiters.lock().is_empty()
+            || self.cache.over() > 0 && !self.windows.lock().is_empty()
     }
 
     /// Whether a request waits for a window that another channel has.

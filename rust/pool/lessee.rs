@@ -11,7 +11,6 @@ use kernel::time::Jiffies;
 use super::lease::Requester;
 use super::receives::Receives;
 use super::window::{Window, WindowUse};
-use super::Pool;
 use crate::kern::net::Net;
 use crate::proto::ChanId;
 
@@ -77,8 +76,8 @@ pub(crate) trait Directory: Send + Sync {
 
 /// The links on all devices.
 pub(crate) trait DeviceLinks: Send + Sync {
-    /// Ends all links on the device of `pool` at once; `why` is for the log.
-    fn end_links_of(&self, pool: &Arc<Pool>, why: &str);
+    /// Ends the links whose shared receive queue has failed.
+    fn end_failed_links(&self);
 }
 
 /// A link whose peer has the remote key of a window.

@@ -21,7 +21,7 @@
 use kernel::pr_warn_once;
 use kernel::prelude::*;
 use kernel::revocable::Revocable;
-use kernel::sync::atomic::{Atomic, Full, Relaxed, Release};
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::sync::{new_spinlock, Arc, ArcBorrow, SpinLock};
 
 use super::device::Verbs;
@@ -41,6 +41,21 @@ enum Queue {
     Own(Arc<Qp>),
 }
 
+/// The handler of a shared queue's events.
+struct QueueEvents {
+    pool: Arc<Pool>,
+    /// The device has said that the queue has failed.
+    failed: Atomic<bool>,
+}
+
+impl SrqHandler for QueueEvents {
+    fn failed(this: ArcBorrow<'_, Self>) {
+        this.failed.store(true, Release);
+        this.pool.queue_failed.store(true, Release);
+        this.pool.look_after();
+    }
+}
+
 /// What posting needs, until the queue is closed.
 struct Open {
     // Destroyed before the mapping of the memory that the queue's requests name.
@@ -57,7 +72,8 @@ pub(crate) struct Receives {
     /// The queue is shared; `None` when it was closed, or is a link's own.
     #[pin]
     shared: SpinLock<Option<Arc<Srq>>>,
-    is_shared: bool,
+    /// `None` for a link's own.
+    events: Option<Arc<QueueEvents>>,
     #[pin]
     open: Revocable<Open>,
     /// Blocks that are posted to it, or have data that came by it. Changes under `Pool::blocks`.
@@ -80,16 +96,16 @@ impl Receives {
         pool: &Arc<Pool>,
         verbs: &Verbs,
         queue: Queue,
-        shared: Option<Arc<Srq>>,
+        shared: Option<(Arc<Srq>, Arc<QueueEvents>)>,
     ) -> Result<Arc<Self>> {
         let region = verbs.region.clone();
-        let is_shared = shared.is_some();
+        let (shared, events) = shared.unzip();
         Arc::pin_init(
             try_pin_init!(Self {
                 pool: pool.clone(),
                 serial: pool.next_queue.fetch_add(1, Relaxed).wrapping_add(1).max(1),
                 shared <- new_spinlock!(shared, "zrs_pool::srq"),
-                is_shared,
+                events,
                 open <- Revocable::new(Open { queue, region }),
                 used: Atomic::new(0),
                 promised: Atomic::new(0),
@@ -105,7 +121,14 @@ impl Receives {
 
     /// Whether links share it.
     pub(crate) fn is_shared(&self) -> bool {
-        self.is_shared
+        self.events.is_some()
+    }
+
+    /// Whether the device has said that the queue has failed. A link that stores its queue first and
+    /// asks then is found by the worker that ends the links, or finds it.
+    pub(crate) fn has_failed(&self) -> bool {
+        let events = self.events.as_ref();
+        events.is_some_and(|events| events.failed.load(Acquire))
     }
 
     /// Whether no block is posted to it, as far as completions have told.
@@ -121,7 +144,7 @@ impl Receives {
 
     /// Blocks that may be posted without being promised.
     fn spare(&self) -> u32 {
-        let current = self.is_shared && !self.replaced.load(Relaxed);
+        let current = self.is_shared() && !self.replaced.load(Relaxed);
         receives::spare(current, self.doubtful.load(Relaxed))
     }
 
@@ -181,7 +204,7 @@ impl Receives {
         }
         let left = self.ready.fetch_sub(1, Relaxed) - 1;
         // A link's own queue is empty when its peer has used its credit.
-        if self.is_shared {
+        if self.is_shared() {
             self.pool.left_ready(left);
         }
     }
@@ -208,7 +231,7 @@ impl Receives {
     /// A receive has failed. A queue pair in error fails whatever is posted to its own queue, so
     /// the block is not posted to that again.
     pub(crate) fn failed(&self, block: u32) {
-        if self.is_shared {
+        if self.is_shared() {
             self.repost(block);
         } else {
             self.pool.put_idle(self, block);
@@ -320,9 +343,15 @@ impl Pool {
     /// Makes a shared receive queue. Sleeps.
     fn new_shared(self: &Arc<Self>) -> Result<Arc<Receives>> {
         let verbs = self.verbs().ok_or(ENODEV)?;
-        let srq = Srq::new(&verbs.pd, self.layout.blocks, RECV_SGE, self.clone())?;
+        let events = QueueEvents {
+            pool: self.clone(),
+            failed: Atomic::new(false),
+        };
+        let events = Arc::new(events, GFP_KERNEL)?;
+        let srq = Srq::new(&verbs.pd, self.layout.blocks, RECV_SGE, events.clone())?;
         STATS.resources_made.add(1);
-        Receives::new(self, &verbs, Queue::Shared(srq.clone()), Some(srq))
+        let shared = Some((srq.clone(), events));
+        Receives::new(self, &verbs, Queue::Shared(srq), shared)
     }
 
     /// Opens the shared receive queue, with `least` blocks. Sleeps. ENOBUFS if the budget has no
@@ -341,19 +370,22 @@ impl Pool {
     /// Sleeps.
     pub(super) fn close_shared(&self) {
         let rx = self.shared.lock().take();
-        if let Some(rx) = rx {
+        if let Some(rx) = rx.filter(|rx| !rx.closed.xchg(true, Full)) {
             rx.end();
         }
     }
 
     /// The place of a new link at the shared receive queue. `None` if each link has its own.
-    /// ENODEV when it is being removed.
+    /// ENODEV when it is being removed; ENOBUFS when it has failed and there is no other one yet.
     pub(crate) fn enter_shared(&self) -> Result<Option<LinkReceives>> {
         if self.own_queues {
             return Ok(None);
         }
         let shared = self.shared.lock();
         let rx = shared.as_ref().ok_or(ENODEV)?.clone();
+        if rx.has_failed() {
+            return Err(ENOBUFS);
+        }
         rx.links.fetch_add(1, Relaxed);
         Ok(Some(LinkReceives {
             rx,
@@ -393,7 +425,7 @@ impl Pool {
     }
 
     /// Puts a new queue in the place of `rx`, if that is the shared queue still. Without a new one,
-    /// it stays in use. Sleeps.
+    /// it stays. Sleeps.
     fn replace(self: &Arc<Self>, rx: &Arc<Receives>) {
         let fresh = self.new_shared().ok();
         let unused = {
@@ -421,20 +453,31 @@ impl Pool {
         }
     }
 
-    /// If a shared receive queue has failed, ends the links of the device; new ones use a new queue.
-    /// Sleeps.
+    /// If a shared receive queue has failed, ends its links; new ones use a new queue. Sleeps.
     pub(super) fn leave_failed_queue(self: &Arc<Self>) {
         if !self.queue_failed.xchg(false, Full) {
             return;
         }
         let rx = self.shared.lock().clone();
-        if let Some(rx) = rx {
-            self.replace(&rx);
-            self.pools
-                .end_links_of(self, "its shared receive queue has failed");
+        let failed = rx.filter(|rx| rx.has_failed());
+        if let Some(rx) = &failed {
+            self.replace(rx);
+        }
+        self.pools.end_failed_links();
+        let Some(rx) = failed else { return };
+        if rx.is(&self.shared.lock()) {
+            // There is no new one yet.
+            self.queue_failed.store(true, Release);
+            self.pools.watch_waiters();
+        } else {
             self.end_if_left(&rx);
             self.refill();
         }
+    }
+
+    /// Whether a shared receive queue has failed, and there is no other one yet.
+    pub(super) fn lacks_queue(&self) -> bool {
+        self.queue_failed.load(Acquire)
     }
 
     /// Posts blocks to the shared queue, as many as are promised, and some more. Does not sleep.
@@ -458,12 +501,5 @@ impl Pool {
         if left <= 0 {
             self.cache.counts.dry.add(1);
         }
-    }
-}
-
-impl SrqHandler for Pool {
-    fn failed(pool: ArcBorrow<'_, Self>) {
-        pool.queue_failed.store(true, Release);
-        Arc::from(pool).look_after();
     }
 }

@@ -218,6 +218,7 @@ struct Made {
 fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     let device = id.device().ok_or(ENODEV)?;
     let dev = link.transport.pools.device(&device).ok_or(ENODEV)?;
+    let failed = dev.times_failed();
     let pool = dev.pool(&link.transport.pools)?;
     let verbs = pool.verbs().ok_or(ENODEV)?;
     let attrs = device.attrs();
@@ -309,6 +310,15 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     tx.bound_bulk(rate, params::BULK_US.get(), chunk);
     if let Some(addr) = of_cm(id, id.local_addr()) {
         tx.local = addr.ip;
+    }
+    drop(tx);
+    // A failure from here on is seen by what ends the links that have queues.
+    if dev.times_failed() != failed {
+        return Err(ENODEV);
+    }
+    if link.queue_has_failed() {
+        link.fail_stale();
+        return Err(ENOTCONN);
     }
     Ok(())
 }

@@ -525,6 +525,13 @@ impl Link {
         self.tx.lock().queues.as_ref().map(|q| q.pool.clone())
     }
 
+    /// Whether its shared receive queue has failed.
+    pub(super) fn queue_has_failed(&self) -> bool {
+        let tx = self.tx.lock();
+        let queues = tx.queues.as_ref();
+        queues.is_some_and(|queues| queues.rx.has_failed())
+    }
+
     /// Whether `pool` has promised blocks to the link.
     pub(super) fn is_promised_by(&self, pool: &Arc<Pool>) -> bool {
         let tx = self.tx.lock();

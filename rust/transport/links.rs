@@ -290,7 +290,7 @@ impl Transport {
     }
 
     /// Ends the links on a device, all at once, and says whether there was one.
-    fn fail_links_of(&self, pool: &Arc<Pool>, why: &str) -> bool {
+    pub(crate) fn fail_links_of(&self, pool: &Arc<Pool>, why: &str) -> bool {
         let on_it = |l: &&Arc<Link>| l.pool().is_some_and(|p| Arc::ptr_eq(&p, pool));
         let mut found = false;
         for link in self.links.lock().iter().filter(on_it) {
@@ -457,8 +457,15 @@ impl Transport {
 }
 
 impl DeviceLinks for Transport {
-    fn end_links_of(&self, pool: &Arc<Pool>, why: &str) {
-        self.fail_links_of(pool, why);
+    fn end_failed_links(&self) {
+        for link in self.links.lock().iter() {
+            match link.queue_has_failed() {
+                // No connect was told anything yet, so the link can be made again.
+                true if link.state() == LinkState::Connecting => link.fail_stale(),
+                true => link.fail_link_lost("its shared receive queue has failed"),
+                false => {}
+            }
+        }
     }
 }
 

@@ -177,7 +177,9 @@ static unsigned int look_for_rtu(void *priv, struct sk_buff *skb, const struct n
 	seen = skb_header_pointer(skb, ip_hdrlen(skb), sizeof(mad), &mad);
 	if (!seen || seen->udp.dest != htons(4791) || seen->class != 7 || seen->attribute != htons(0x14))
 		return NF_ACCEPT;
-	return NF_DROP;
+	/* The sender is to see no error. */
+	kfree_skb(skb);
+	return NF_STOLEN;
 }
 
 static const struct nf_hook_ops rtu_hook = {

@@ -46,5 +46,10 @@ check "and again" B sh -c "echo vb >$PARAMETERS/comm_est"
 check_pair "a connection works" xfer --sizes 1,5000,300000 --both
 check_eq "the link has been established once" 1 "$(established)"
 stop conn
+stop serve
 check "RTU messages arrive" A sh -c "echo 0 >$PARAMETERS/drop_rtu"
+check "the module is unloaded" zrs_unload
+check "and loaded" zrs_load
+check_pair "a connection by another link" xfer --sizes 1,5000,300000 --both
+check "whose RTU message has arrived" wait_established 2
 ktap_done

@@ -3,7 +3,7 @@
 # Soft-RoCE on a TAP interface, whose rate can be set, and whose carrier goes with the program behind it.
 # rows: Z2 C2 B17
 # hosts: own
-# params: pool_mib=0
+# params: pool_mib=0 residency_us=2000 cache_kib=131072
 # timeout: 60
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -51,6 +51,7 @@ nap 0.5
 check "which is not looked at while the port is down" rate 10
 start carrier A carrier python3 "$TMP/carrier.py" || ktap_bail "the carrier"
 check "a pool for 100 Gb/s when the port has come up" wait_rate 100
+check "the budget has grown: $(cache bytes) bytes, $pages before" [ "$(cache bytes)" -gt "$pages" ]
 check_eq "no other pool" "$pools" "$(pools)"
 check "rdma link delete" rdma link delete rxe_tap
 check "the device's rate is gone" wait_rate 0

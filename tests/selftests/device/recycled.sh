@@ -2,7 +2,7 @@
 # On a device that is done with a peer's access when an invalidation has completed (all but Soft-RoCE),
 # the memory region of a window that comes back is used again: kprobes count the regions that the RDMA
 # core allocates, deregisters and maps. (memnode/recycled: until its keys are used up.)
-# rows: B17
+# rows: B17 Z8
 # hosts: own
 # device: strict
 # timeout: 180

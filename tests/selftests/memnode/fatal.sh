@@ -22,9 +22,12 @@ gone() {
 	local _ n left
 	for _ in $(seq 1 $((20 * PATIENCE))); do
 		left=" $(pairs "$1") "
-		for n in $2; do [[ $left != *" $n "* ]] || continue 2; done
+		for n in $2; do
+			[[ $left != *" $n "* ]] || { nap 0.2; continue 2; }
+		done
 		return
 	done
+	ktap_say "$2 were there,$left are"
 	return 1
 }
 

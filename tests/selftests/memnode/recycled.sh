@@ -2,7 +2,7 @@
 # A remote key that was revoked leaves the device a memory region that the next one is made of: kprobes
 # count the regions that the RDMA core allocates. Before one of its keys would come round again, after
 # 256 registrations, a region is replaced.
-# rows: M5
+# rows: M5 Z8
 # dma: coherent
 # hosts: none
 # timeout: 180
