@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Use of TCP: servers accept TCP clients like ZRS clients, and clients use TCP where there is no ZRS
-    /// ("auto"); nothing ("never"); servers take their port from TCP, and TCP clients are refused ("required"); TCP
+    /// ("auto"); none ("never"); servers take their port from TCP, and TCP clients are refused ("required"); TCP
     /// alone ("only")
     #[arg(long, value_name = "MODE", default_value = "auto")]
     tcp: Beside,

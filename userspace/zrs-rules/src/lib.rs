@@ -49,7 +49,7 @@ pub const VARIABLES: [&str; 9] = [
 /// Use of TCP by a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Beside {
-    /// Nothing.
+    /// None.
     #[default]
     Never,
     /// Its port, and it accepts TCP clients.
