@@ -6,11 +6,11 @@
 //! `context`: directories and hosts. `host`: the state of a host, under one lock. `link`: the life
 //! of a memory link. `cm`: the events of the connection manager. `side`, `receive`: messages of a
 //! link. `proof`: the proof of a shared key. `grants`: remote keys that this host was given.
-//! `server`: asks of peers. `remote_keys`: those that they are given. `cancel`: operations that
-//! nobody waits for any more. `broker`: regions that are allocated for peers. `copy`: copies that
-//! this host makes as their source. `node`: the memory that is served. `region`, `rw`: regions as
-//! files. `queue`, `operation`: queued operations of programs. `asynchronous`: calls of `io_uring`
-//! and libaio. `admin`: calls on `/dev/zrs`. `counts`: counters.
+//! `server`: asks of peers. `remote_keys`: remote keys for peers. `cancel`: abandoned operations.
+//! `broker`: regions that are allocated for peers. `copy`: copies that this host makes as their
+//! source. `node`: the memory that is served. `region`, `rw`: regions as files. `queue`,
+//! `operation`: queued operations of programs. `asynchronous`: calls of `io_uring` and libaio.
+//! `admin`: calls on `/dev/zrs`. `counts`: counters.
 //!
 //! Nothing is shared with sockets and their links but the devices, the checks of a peer and of
 //! its key, and the module's counters.

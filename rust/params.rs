@@ -85,8 +85,8 @@ uint_param!(
     "blocks of the receive queues of each device (default 512)"
 );
 uint_param!(
-    /// 1: each link has a receive queue of its own, on devices that could share one, too. No peer
-    /// can use up the blocks of others then.
+    /// 1: each link has a separate receive queue, also on devices that support a shared one. No
+    /// peer can use up the blocks of others then.
     OWN_RECEIVES, "own_receives", 0,
     "1: each link has a receive queue of its own (default 0)"
 );
@@ -266,7 +266,7 @@ writable_uint_param!(
     "hosts that connects of one user that may use TCP ask for a link at a time (default 64)"
 );
 writable_uint_param!(
-    /// Whether new connections are not to use ZRS, because the module is to be unloaded.
+    /// 1: new connections do not use ZRS, so that the module can be unloaded.
     DRAIN, "drain", 0, 0, 1,
     "1: no new sockets and no new connections, so that the module can be unloaded (default 0)",
     END
@@ -274,7 +274,7 @@ writable_uint_param!(
 
 uint_param!(
     /// Hot slots of the link table: channels in them can be worked on without being fetched first.
-    /// 0: as many as `max_channels`, within a share of the memory.
+    /// 0: the number of `max_channels`, within a share of the memory.
     TABLE_HOT, "table_hot", 0,
     "hot slots of the link table, 0: one for each channel, if memory allows (default 0)"
 );

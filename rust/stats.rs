@@ -58,7 +58,7 @@ impl Counter {
 /// less than a batch for each processor.
 pub(crate) struct Gauge {
     parts: PerCpu<1>,
-    /// What the processors have told.
+    /// The sum of the batches that the processors have flushed.
     told: Counter,
     high: Atomic<i64>,
 }
@@ -82,8 +82,8 @@ impl Gauge {
         if n.unsigned_abs() < GAUGE_BATCH {
             return;
         }
-        // Between the steps the sum is too low, never too high. If the task has migrated, another
-        // processor's counter falls instead of this one's: the sum is the same.
+        // Between the steps the sum is too low, never too high. If the task has migrated, the
+        // counter of another processor falls: the sum is the same.
         if n < 0 {
             self.told.0.fetch_add(n, Full);
             self.parts.add(0, n.wrapping_neg());
@@ -91,7 +91,7 @@ impl Gauge {
         }
         self.parts.add(0, n.wrapping_neg());
         let told = self.told.0.fetch_add(n, Full).wrapping_add(n);
-        // What other processors take back may not be in it yet: look at all of them first.
+        // Decreases of other processors may not be flushed yet: sum all of them first.
         if told > self.high.load(Relaxed) {
             self.raise();
         }
@@ -110,8 +110,8 @@ impl Gauge {
         (now, (self.high.load(Relaxed) as u64).max(now))
     }
 
-    /// Looks at the value, and notes it if it is the highest, and no processor told something
-    /// meanwhile. If two threads do so at once, the lower may stay: a peak was missed.
+    /// Sums the value, and stores it if it is the highest, and no processor has flushed a batch
+    /// during the sum. If two threads do so at once, the lower may stay: a peak was missed.
     fn raise(&self) -> u64 {
         let before = self.told.0.load(Acquire);
         let now = self.get();

@@ -213,8 +213,8 @@ fn drain(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
     })
 }
 
-/// Frees a region of a node that is served here, without a key of it. A task that is killed
-/// meanwhile does not stop that: the region is freed later.
+/// Frees a region of a node that is served here, without a key of it. If the task is killed, the
+/// region is still freed, after the call.
 fn free(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
     may_administer()?;
     let f: zrs_ioc_mem_free = read(arg)?;

@@ -209,7 +209,7 @@ impl State {
         changed
     }
 
-    /// Asks the node for what the broker needs; a failure is the answer.
+    /// Sends an ask of the broker to the node; a failure to send is passed on as its answer.
     fn ask_node(&mut self, host: &Arc<Host>, at: u32, op: Op, ask: Option<MemHeader>) {
         let asked = ask
             .ok_or(Status::Stale)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Operations that nobody waits for any more: they are canceled, taken back, or undone, and their
-//! hosts asked in the background (errands).
+//! Abandoned operations, whose callers do not wait any more: they are canceled, taken back, or
+//! undone, and their hosts asked in the background (errands).
 
 #![deny(unsafe_code)]
 
@@ -104,7 +104,7 @@ impl State {
                 let served = self.serve(host, Reply::Local(call.clone()), &h, &[]);
                 served.map_err(|_| Status::Invalid)?;
                 let status = call.look(|o| o.answer.as_ref().map(|a| a.h.status));
-                // What is begun is done.
+                // Without a status yet: the node has begun the operation, and will complete it.
                 let status = status.unwrap_or(Status::Ok);
                 self.errands.answered(at, status, now_ms());
                 Ok(())

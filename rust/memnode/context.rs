@@ -209,7 +209,7 @@ impl Memory {
     /// `device` has failed: ends the links on it. Sleeps.
     pub(crate) fn device_failed(&self, device: &Device) {
         let mut at = self.hosts.lock().len();
-        // From the last one, so that a host that leaves the list meanwhile hides none.
+        // Backwards, so that no host is skipped when another one is removed from the list.
         while let Some(next) = at.checked_sub(1) {
             at = next;
             let host = self.hosts.lock().get(at).map(|u| u.host.clone());

@@ -43,9 +43,9 @@ impl Counts {
         }
     }
 
-    /// The host answers a request with `status`. A request that is to be made again, was canceled
-    /// or was over counts as no refusal; nor does an OPEN without a grant, or a COPY for want of a
-    /// grant: the requester's host sends the request again or does without.
+    /// The host answers a request with `status`. A request that the requester must repeat, was
+    /// canceled or was over counts as no refusal. Nor does an OPEN or a COPY that gets no grant:
+    /// the requester's host sends the request again or does without.
     pub(super) fn request_served(&self, op: Option<Op>, status: Status) {
         self.requests_served.add(1);
         match (op, status) {

@@ -94,7 +94,7 @@ impl Lending {
 
 impl State {
     /// Gets a grant for a waiter, which is told when the grant can be used, or why there is none.
-    /// If the link has as many as it may have, all of them in use, the waiter waits for its turn.
+    /// If the link has the maximum of grants, all of them in use, the waiter waits for its turn.
     pub(super) fn want_grant(
         &mut self,
         slot: usize,
@@ -132,8 +132,8 @@ impl State {
         let _ = side.wanting.push_within_capacity(wanting);
     }
 
-    /// Gets a grant for a waiter; gives it back if there is no room. `may_open`: it is this one's
-    /// turn to ask for another grant.
+    /// Gets a grant for a waiter; returns the waiter if there is no room. `may_open`: the waiter is
+    /// first in the queue, and may ask for another grant.
     fn get_grant(&mut self, slot: usize, wanting: Wanting, may_open: bool) -> Option<Wanting> {
         let (node, key, rights) = (wanting.node, wanting.key, wanting.rights);
         let side = self.side(slot)?;
@@ -171,7 +171,7 @@ impl State {
         None
     }
 
-    /// Gets grants for those that have waited for room, in their order. Whether there was one.
+    /// Gets grants for waiters in the queue, in their order. True if a waiter has left the queue.
     pub(super) fn grant_turns(&mut self) -> bool {
         let (now, mut changed) = (now_ms(), false);
         for slot in 0..self.sides.len() {
@@ -196,7 +196,7 @@ impl State {
         changed
     }
 
-    /// Refuses those that have waited for their turn too long.
+    /// Refuses grants to waiters whose time in the queue has expired.
     pub(super) fn refuse_late(&mut self, slot: usize, now: u64) {
         let patience = u64::from(params::DEAD_MS.get());
         while let Some(side) = self.side(slot) {
@@ -295,7 +295,7 @@ impl State {
         let side = self.side(slot).ok_or(Violation::State)?;
         let serial = side.serial;
         let mut status = h.status;
-        // A violation ends the link, which tells those that wait: they stay in their place.
+        // A violation ends the link, and its end fails the waiters: they stay in `lent` for that.
         let given = match status {
             Status::Ok => {
                 let given = extents(payload, h.bytes)?;

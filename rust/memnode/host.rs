@@ -48,10 +48,10 @@ use crate::proto::wire::SMALL_MAX;
 
 /// Most memory links of a host, both directions together.
 pub(super) const LINKS: usize = 256;
-/// Most peers that a host remembers: those that have links, regions, or copies to them.
+/// Maximum number of known peers: peers with links, with regions, or as targets of copies.
 const PEERS: usize = 512;
-/// Most asks at a time that nobody waits for, and that are made again if they do not reach the
-/// node.
+/// Maximum number of errands: asks without a waiting caller, which are repeated if they do not
+/// reach the node.
 const ERRANDS: usize = 1024;
 /// How often times are looked at, in milliseconds.
 const TICK_MS: u32 = 100;
@@ -182,7 +182,7 @@ pub(super) struct State {
     /// Frees, seals and revocations under way.
     pub(super) waiters: KVec<(u64, Op, Reply)>,
     pub(super) broker: Option<KBox<HostBroker>>,
-    /// Asks that nobody waits for.
+    /// Asks without a waiting caller.
     pub(super) errands: Errands<KVVec<Slot<Errand>>>,
     /// Queues of programs.
     pub(super) queues: KVec<KBox<OpQueue>>,
@@ -334,7 +334,7 @@ impl Host {
             let (out, turn, gone) = {
                 let st = &mut *self.state.lock();
                 match f(st) {
-                    // What happens from here on is counted later.
+                    // Under the lock: a later change increments `turns`.
                     Err(Status::Again) => (None, self.turns.load(Relaxed), None),
                     out => (Some(out), 0, Some(st.progress(self))),
                 }
@@ -468,7 +468,7 @@ impl State {
         (side.serial == serial && side.life == Life::Up).then_some(side)
     }
 
-    /// The place of a peer among those that were seen. `NoSpace` if there are too many.
+    /// The place of a peer in `peers`; it is entered if it is new. `NoSpace` if all are in use.
     pub(super) fn peer(&mut self, ip: Ip) -> Result<usize, Status> {
         if let Some(at) = self.peers.iter().position(|p| *p == ip) {
             return Ok(at);
@@ -513,7 +513,7 @@ impl State {
         self.place_of(node, own).is_some()
     }
 
-    /// The place of `node` among those that this host serves.
+    /// The place of `node` among the nodes that this host serves.
     pub(super) fn place_of(&self, node: NodeId, own: u32) -> Option<usize> {
         let is_it = |s: &Served| !s.closing && s.node.id().qualified(own) == node.qualified(own);
         let mut places = self.served.iter();
@@ -542,7 +542,7 @@ impl State {
         self.served.get_mut(place)?.as_mut()
     }
 
-    /// The link on which this host asks the host at `ip`; it is made if there is none. `Again`
+    /// The link for this host's asks to the host at `ip`; it is made if there is none. `Again`
     /// while the last one is being taken down, `Denied` if the list of peers does not allow it.
     pub(super) fn link_to(&mut self, host: &Arc<Host>, ip: Ip) -> Result<usize, Status> {
         let ours = |s: &Option<KBox<Side>>| {

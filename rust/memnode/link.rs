@@ -161,7 +161,7 @@ impl MemLink {
                 }
                 fsleep(DRAIN_INTERVAL);
             }
-            // The last reference but this one: no thread starts to use the queue pair any more.
+            // Drops the last reference but `queues`: no other thread can use the queue pair now.
             let kept = {
                 let st = &mut *self.host.state.lock();
                 st.side(self.slot).and_then(|s| s.queues.take())

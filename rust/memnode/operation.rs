@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A queued operation: its steps, each of which is taken under the host's lock.
+//! A queued operation: its steps. The host's lock is held during each step.
 //!
 //! ```text
 //! COPY:          Begin ─► Key (for the source, if the descriptor can derive one) ─► Asked ─► over
@@ -40,7 +40,7 @@ const PART: u64 = 4 << 20;
 /// How often a grant that was taken back before its use is asked for again.
 const ATTEMPTS: u32 = 4;
 
-/// What follows from a step.
+/// The state of an operation after a step.
 pub(super) enum Outlook {
     /// Something must happen to the operation.
     Waits,
@@ -105,8 +105,7 @@ struct Transfer {
     chunks: KVec<Chunk>,
     /// The chunk that is next.
     next: usize,
-    /// Bytes of chunks that were posted, those that a WROTE was sent for, and those that have
-    /// landed for sure.
+    /// Bytes: of posted chunks; announced by a WROTE (`told`); and known to have landed (`done`).
     posted: u64,
     told: u64,
     done: u64,
@@ -242,8 +241,8 @@ impl Operation {
         }
     }
 
-    /// The operation is canceled before any of its bytes was posted. It does not wait for what it
-    /// has asked the node for.
+    /// The operation is canceled before any of its bytes was posted. It does not wait for the
+    /// node's answer.
     fn give_up(&mut self, st: &mut State) -> Outlook {
         match &self.work {
             Work::Copy { to, len, key, .. } if self.step == Step::Key => {
@@ -699,7 +698,7 @@ impl Transfer {
 }
 
 impl State {
-    /// The link on which an operation waits for an answer.
+    /// The link whose peer has to answer an operation's ask.
     fn link_of_call(&self, call: &Arc<Call>) -> Option<usize> {
         let ours = |o: &&(u64, Kind)| matches!(&o.1, Kind::Call(c) if Arc::ptr_eq(c, call));
         let token = self.ops.iter().find(ours)?.0;

@@ -43,7 +43,7 @@ const LEN_MAX: u64 = 1 << 30;
 /// wait for a copy's target.
 const CANCEL_MS: u64 = 5000;
 
-/// What the descriptor, the host and the calls of a queue share.
+/// State that the descriptor, the host and the calls of a queue share.
 #[pin_data]
 pub(super) struct Shared {
     /// Something has happened to an operation.
@@ -103,7 +103,7 @@ pub(super) struct OpQueue {
     shared: Arc<Shared>,
     core: Queue<KVVec<Slot<Entry>>>,
     ops: KVVec<Option<KBox<Operation>>>,
-    /// Places of those that are under way.
+    /// Places of the operations under way.
     active: KVec<u32>,
     /// One of them waits for room, or for another step.
     again: bool,

@@ -25,9 +25,9 @@ use crate::proto::mem::wire::{MemHeader, Op};
 use crate::proto::wire::SMALL_MAX;
 use crate::uapi::*;
 
-/// How long the key lives that a copy gives to its source, in milliseconds.
+/// Lifetime of the key that a copy gives to its source, in milliseconds.
 const COPY_KEY_MS: u32 = 60_000;
-/// What each use but the first adds to it.
+/// Added to the lifetime for each use of the key but the first, in milliseconds.
 const PUT_MS: u32 = 10;
 
 /// Most bytes of one COPY; a longer call is cut short.

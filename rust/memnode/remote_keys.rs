@@ -159,8 +159,8 @@ impl State {
         let map = |at, len| {
             let runs = NodeRuns::new(&memory, core::iter::once((at, len)))?;
             let runs = DmaRuns::map(&queues.pd, runs, Direction::Both)?;
-            // The processor, and peers by other mappings, use the memory as well: nobody could say
-            // when to synchronize it.
+            // The processor, and peers by other mappings, use the memory as well: there is no time
+            // at which it could be synchronized.
             if runs.need_sync() {
                 let device = queues.pd.device().name();
                 net_warn_ratelimited!(

@@ -40,7 +40,7 @@ const GETS_BY_MESSAGE: u32 = 8;
 const ATTEMPTS: u32 = 4;
 
 /// Asks the node's host, and waits for the answer. EINTR for a task that is being killed; a COPY is
-/// canceled then, and what the node does for others is undone.
+/// canceled then, and the effect of any other ask is undone.
 pub(super) fn ask(
     host: &Arc<Host>,
     node: NodeId,

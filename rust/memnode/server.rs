@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The node's host: asks of peers and of its own programs.
+//! The node's host: asks of peers and of local programs.
 
 #![deny(unsafe_code)]
 
@@ -56,9 +56,9 @@ impl State {
         Ok(payload)
     }
 
-    /// What is known of `node`, whose host is at `ip`: of one of this host as it is, of another one
-    /// as its host said when the link to it was made. `NoNode`: the host does not serve it;
-    /// `Unreachable`: there is no link.
+    /// The state of `node`, whose host is at `ip`: the current state of a local node, the state in
+    /// the peer's hello of a remote node. `NoNode`: the host does not serve it; `Unreachable`:
+    /// there is no link.
     pub(super) fn known(&self, node: NodeId, own: u32, ip: Ip) -> Result<NodeInfo, Status> {
         let here = self.place_of(node, own).and_then(|at| self.served.get(at));
         if let Some(served) = here.and_then(Option::as_ref) {
@@ -143,7 +143,7 @@ impl State {
         self.answer(reply, MemHeader::answer(0, op, status), KVec::new());
     }
 
-    /// The number by which the node knows a requester; 0 is this host.
+    /// The node's number of a requester; 0 is this host.
     pub(super) fn owner(&mut self, reply: &Reply) -> u32 {
         match reply {
             Reply::Local(_) | Reply::Broker(_) => 0,

@@ -93,7 +93,7 @@ pub(super) enum Life {
     Down,
 }
 
-/// The device's objects of a link, in the order in which they end.
+/// The device's objects of a link, in the order of their destruction.
 pub(super) struct Queues {
     pub(super) qp: Arc<Qp>,
     pub(super) cq: Arc<Cq>,
@@ -484,7 +484,7 @@ impl Side {
     fn is_stalled(&mut self, now: u64) -> bool {
         let patience = u64::from(params::DEAD_MS.get());
         let bounded = self.queue.iter().any(|q| patience_of(&q.ask, 0).is_some());
-        // Asks may wait for places of those that take longest.
+        // The answer whose place a queued ask needs may take the longest time.
         let queued = self
             .queue_stall
             .look(bounded, now, patience.saturating_add(ENDING_MS));
@@ -519,7 +519,7 @@ impl Side {
         if lending.pieces(addr, len).map(|p| p.len).sum::<u64>() != len {
             return Err(Status::Range);
         }
-        // A node may have named as many extents as it likes.
+        // The node decides the number of extents.
         if bound + reserve > SQ_DEPTH {
             return Err(Status::Range);
         }

@@ -230,7 +230,7 @@ no_leak() {
 	[ "${ZRS_KERNEL:-stock}" = stock ] || return 0
 	ktap_say "caches with 20 objects more: $(slabs_grown "$1" "$2" 20 | sed 's/ objects.*//' | tr '\n' ';')"
 	check "kernel memory is where it was" [ "$3" -lt $((256 + $4 * 8 / 1024)) ]
-	# One leaked object for fifty connections, and a few sheaves, in which each CPU keeps up to
+	# One leaked object for fifty connections, and a few sheaves, where each CPU keeps up to
 	# 60 free objects of a cache.
 	check "no cache has grown" slabs_grown "$1" "$2" $((240 + $4 / 50))
 }

@@ -3,7 +3,7 @@
 # locks, stages that appear whole or not at all. Sourced, never run.
 
 set -euo pipefail
-# Builds run as an unprivileged user (in-root -u), who reads files that root has made.
+# Builds run as an unprivileged user (in-root -u) and read files that root has made.
 umask 022
 
 ZRS_VM=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -74,7 +74,7 @@ stage_begin() {
 		flock 9
 	fi
 	[ -e "$STAGE/.whole" ] && return 1
-	# Every build mounts inside a namespace of its own, so nothing is mounted in a leftover.
+	# Every build mounts in a separate mount namespace, so nothing is mounted in a leftover directory.
 	rm -rf --one-file-system "$ZRS_CACHE/.tmp-$name-"*
 	TMP=$ZRS_CACHE/.tmp-$name-$$
 	mkdir -p "$TMP"
@@ -122,7 +122,7 @@ mirror() {
 	echo "${uri%/}"
 }
 
-# What this machine's apt has for the network, a line NAME=VALUE each.
+# The network options of this machine's apt, one line NAME=VALUE each.
 apt_network() {
 	apt-config dump | grep -iE '^Acquire::https?::(proxy|verify|ca|.*::proxy)' | sed -E 's/ "(.*)";$/=\1/' || true
 }
@@ -131,7 +131,7 @@ apt_network() {
 # stage makes changes otherwise than by its input files.
 root_recipe=1
 kernel_recipe=1
-# What builds the kernels.
+# Hash of the root file system that builds the kernels.
 tools_hash() { hash_of "root $root_recipe" "$ZRS_VM/root-packages"; }
 root_hash() { hash_of "$(tools_hash)" "$ZRS_VM/root-programs"; }
 root_dir() { echo "$ZRS_CACHE/root-$(root_hash)/root"; }

@@ -165,7 +165,7 @@ sockperf_() {
 }
 ! needed sockperf || carried "sockperf ping-pong" sockperf_ 100
 
-# A connection of TCP tells the ends about each other; the server's socket of UDP has a port of its own.
+# A connection of TCP tells the ends about each other; the server's UDP socket has another port.
 qperf_() {
 	start server B "" "${SERVER[@]}" qperf -lp "$PORT" || return
 	nap $((2 * SCALE))

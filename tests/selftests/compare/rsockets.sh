@@ -1,6 +1,6 @@
 #!/bin/bash
-# The rows of compare/rows that rsockets has, by its preload, of those that TCP has. They are
-# printed, not judged; but each row has an answer, in its time.
+# The rows of compare/rows that apply to TCP and to rsockets, with the preload library of rsockets. The
+# results are printed, not judged; but each row has a result before its time limit.
 # rows: Z1
 # module: none
 # tier: full

@@ -14,7 +14,7 @@ PARAMETERS=/sys/module/rdmaevent/parameters
 EVENT=$TRACING/events/rdma_cma/cm_event_handler
 # established: the trace's events of the connection manager that say so, of ids whose own address is host B's.
 established() { grep -cE "src=$ADDR_B:[0-9]+ .*ESTABLISHED" $TRACING/trace; }
-# wait_established N: so many, or more.
+# wait_established N: N events or more.
 wait_established() {
 	local _
 	for _ in $(seq 1 $((20 * PATIENCE))); do

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A device that says it has failed, of which no request completes any more: all connections of its links end at
+# A device that reports a fatal error, and completes no work request any more: all connections of its links end at
 # once, not when a heartbeat is missed. A test's module says so (tests/lib/rdmaevent), of a device that still
 # works: so the peer learns it, and new connections can be made.
 # rows: B9 E5

@@ -54,7 +54,7 @@ for device in "A va" "B vb"; do
 	check_pair "a new connection" xfer --sizes 1,5000,300000 --both
 	check "is on another queue, and the failed one is gone" one_other "$host" "$was"
 done
-# Without links there is nobody whose end would bring a new queue.
+# Without links, no end of a link replaces the queue.
 check "the module is unloaded" zrs_unload
 check "and loaded" zrs_load
 check "a socket" A zrs-selftest hold --what socket

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Mapped receives of datagrams: of more than 16 KiB the full blocks are mapped, the rest is copied; as many blocks are
-# lent as dgram_lend_percent says; no device writes into one, no byte of an earlier datagram shows, and each comes back:
+# Mapped receives of datagrams: of more than 16 KiB the full blocks are mapped, the rest is copied; dgram_lend_percent
+# limits the lent blocks; no device writes into one, no byte of an earlier datagram shows, and each comes back:
 # from recv(), close(), a killed program, a pipe. They outlive the link, the device and the module.
 # hosts: own
 # rows: Z7 Z3 B2 B9 L5

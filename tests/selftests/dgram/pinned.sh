@@ -1,7 +1,7 @@
 #!/bin/bash
-# Datagrams that are sent from the program's pages: nothing is copied, a call returns when the device has let go of the
-# pages, MSG_ZEROCOPY is told of as with UDP, and no page stays pinned: of memory that is not there, of a program that
-# is killed, that unmaps or that forks meanwhile, and when the link is lost. A link that is stuck has one call wait, for
+# Datagrams that are sent from the program's pages: nothing is copied, a call returns when the device has completed the
+# send, MSG_ZEROCOPY is told of as with UDP, and no page stays pinned: of memory that is not there, of a program that
+# is killed, unmaps or forks during the call, and when the link is lost. A link that is stuck has one call wait, for
 # dead_ms at most.
 # hosts: none
 # rows: Z7 Z4 B2 L5

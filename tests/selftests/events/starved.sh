@@ -1,9 +1,9 @@
 #!/bin/bash
 # A thread that is woken to take a link's completions, and gets no processor: the message for another thread does not
-# wait for it. The first one is on a processor of which a real-time thread takes all. When that has ended, threads take
+# wait for it. The first thread is on a processor that a real-time thread occupies. After the end of the real-time thread, threads take
 # completions again.
 # rows: E2 E3 B11
-# On the debug kernel, beside other virtual machines, the reader's thread is late again and again: whether it
+# On the debug kernel, with other virtual machines on the host, the reader's thread is late again and again: whether it
 # takes completions in the time of this test depends on the load.
 # debug: full
 # timeout: 120

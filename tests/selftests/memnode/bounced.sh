@@ -24,7 +24,7 @@ check_eq "and is right" "$want" "$(A zrs mem get "$s" "$TMP/back" && sum "$TMP/b
 check_eq "for its node's host, too" "$want" "$(C zrs mem get "$s" "$TMP/back" && sum "$TMP/back")"
 check "a copy over bytes that are there" A zrs mem cp "$s" "$r"
 check_eq "has these bytes" "$want" "$(A zrs mem get "$r" "$TMP/back" && sum "$TMP/back")"
-# Many at a time, and what a queue does besides; the target's keys are for more uses then, and a region has 64.
+# Many at a time, and the other operations of a queue; the target's keys are for more uses then, and a region has 64.
 r=$(B zrs mem alloc 1:1 1M) && w=$(B zrs mem key "$r" --rights rw) || ktap_bail "a region"
 check_lines A python3 "$(dirname "$0")/queue.py" "$w"
 check "nothing stays pinned" unpinned_here

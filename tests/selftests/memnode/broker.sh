@@ -73,7 +73,7 @@ check_fails "with the node's" "admission key" A zrs mem alloc 1:1 1M --via 1:2 -
 check_fails "the broker's is not the node's" "admission key" A zrs mem alloc 1:1 1M --admission "$TMP/broker.key"
 check "with the broker's" A zrs mem alloc 1:1 1M --via 1:2 --admission "$TMP/broker.key"
 
-# A plain host: it has no node, and serves memory of its own for a while.
+# A plain host: it has no node at first, and serves local memory for a while.
 for h in B C; do $h zrs mem nodes add 1:3 "$ADDR_A"; done
 A zrs mem nodes add 1:3 "$ADDR_A"
 start plain A "serving node 1:3" zrs mem serve --node 1:3 --size 1M --open

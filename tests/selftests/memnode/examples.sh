@@ -21,7 +21,7 @@ for example in "$built/region" "$built/region_c" "$built/queue" "python3 $script
 	# shellcheck disable=SC2086 # a command
 	said=$(A $example 1:1 1:2 "$TMP/file" 2>&1)
 	check_eq "${example##*/}" "$want" "$said"
-	# Once to the first node, once from the second one, and what is sent again; a relay would be twice as much.
+	# Once to the first node, once from the second one, and retransmissions; a relay would have sent twice the bytes.
 	through=$(($(passed) - before))
 	check "${example##*/}: nothing of the copy passes the requester" [ "$through" -gt 3000154 -a "$through" -lt 5500000 ]
 done

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A device that says it has failed, of which no request completes any more: its memory links end at once, not when
+# A device that reports a fatal error, and completes no work request any more: its memory links end at once, not when
 # the peer is silent, and new ones can be made. A test's module says so (tests/lib/rdmaevent), of a device that
 # still works.
 # rows: M4 B9 E5

@@ -20,7 +20,7 @@ again() {
 	done
 	check_eq "$1: and right" "$want" "$(A zrs mem get "$to" "$TMP/back" && sum "$TMP/back")"
 }
-# within SECONDS COMMAND...: the command fails by itself in that time.
+# within SECONDS COMMAND...: the command fails before the timeout.
 within() {
 	A timeout "$@" >/dev/null 2>"$TMP/err"
 	[ $? = 1 ]
@@ -72,7 +72,7 @@ check "the requester's host is gone: the target's region is sealed" C zrs mem se
 check "and freed" C zrs mem free "$to"
 port a up
 ended copier 60 || stop copier
-# What was asked on the link that is lost fails once more.
+# An ask on the lost link fails once more.
 to=$(A zrs mem alloc 1:2 4M) || to=$(A zrs mem alloc 1:2 4M) || ktap_bail "a region"
 
 for which in "C vc target" "B vb source"; do

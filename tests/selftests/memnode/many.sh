@@ -8,7 +8,7 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../../lib/memnode.sh"
 
-# regions_are N: node 1:1 has so many regions, at once or soon.
+# regions_are N: node 1:1 has N regions, at once or soon.
 regions_are() {
 	local _
 	for _ in $(seq 1 $((120 * PATIENCE))); do

@@ -35,7 +35,7 @@ check_fails "a host that serves nothing: ECONNREFUSED" "serves no memory" B zrs 
 A zrs mem nodes add 1:8 "$ADDR_C"
 check_fails "a host that does not serve this node: ENXIO" "no host serves this node" A zrs mem alloc 1:8 1M
 
-# A peer cannot make a host connect to what is not in its own directory.
+# A peer cannot make a host connect to a node that is not in the host's directory.
 from=$(A zrs mem alloc 1:1 1M) && to=$(A zrs mem alloc 1:2 1M) || ktap_bail "regions"
 B zrs mem nodes del 1:2
 check_fails "a copy to a node that its source does not know: ENXIO" "no host serves this node" A zrs mem cp "$from" "$to"
@@ -51,7 +51,7 @@ check_eq "who may read the directory" "1:1 1:2 1:7" "$(nobody zrs mem nodes | cu
 check "and use what it is given" nobody zrs mem get "$from" /dev/null
 
 check "the device of the requester is removed" timeout 60 rdma link delete rxeA
-# What waited for its link is told that first.
+# Asks that wait for the lost link fail first, with another error.
 check_fails "no device: ENODEV" "no RDMA device" no_device
 check "a new one" ip netns exec zrsA rdma link add rxeA type rxe netdev va
 check "and all is well" again

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The counters of memory nodes, as any user of each of three hosts sees them: what programs and nodes have written, read and
-# copied, requests, refusals, and what is there now. The requester of a copy counts none of its bytes.
+# The counters of memory nodes, as any user of each of three hosts sees them: the bytes that programs and nodes have written, read
+# and copied, requests, refusals, and gauges. The requester of a copy counts none of its bytes.
 # rows: B8 M2
 # dma: coherent
 # hosts: none
@@ -36,8 +36,8 @@ counts() {
 		$1 ~ names && $2 != before[$1] { print $1 "+" $2 - before[$1] }' "$TMP/seen$2" - | xargs)
 	check_eq "$1" "$3" "$had"
 }
-# settled: looks until all that was sent is served, the grants that hosts hold are those that were given, and only those
-# of the reader are left: others go after 10 s, and links that nobody needs.
+# settled: looks until all sent requests are served, the held and the given grants agree, and only the reader's grants
+# are left: other grants, and unused links, go after 10 s.
 settled() {
 	local end=$((SECONDS + 20 * PATIENCE)) sums want="0 0 2 1 2 2 2"
 	while [ "$SECONDS" -lt $end ]; do

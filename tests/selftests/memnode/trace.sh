@@ -1,5 +1,5 @@
 #!/bin/bash
-# The trace events of memory nodes: what a node's host is asked, by whom, and what it answers.
+# The trace events of memory nodes: the asks to a node's host, their senders, and the answers.
 # rows: B8 M4
 # dma: coherent
 # hosts: none

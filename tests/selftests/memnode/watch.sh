@@ -27,7 +27,7 @@ stop follower
 check_fails "a command that fails" "failed" A zrs mem nodes watch --once -- false
 check_fails "one that is not there" "cannot run" A zrs mem nodes watch --once -- "$TMP/no-command"
 
-# What is known of nodes: of a host's own ones as they are, of others what their hosts said on the link that is up.
+# The known state of nodes: of local nodes the current one, of others the one in the hello of the current link.
 known() { "$1" zrs mem nodes --json | jq -r "select(.node == \"$2\") | $3"; }
 check_eq "without a link nothing is known of a node" null "$(known A 1:1 .state)"
 keep=$(A zrs mem alloc 1:1 1M)

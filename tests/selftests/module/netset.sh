@@ -1,5 +1,5 @@
 #!/bin/bash
-# Values that a network namespace has of its own: zrs set --net and /proc/sys/net/zrs, who may write them, and that
+# Settings of a network namespace: zrs set --net and /proc/sys/net/zrs, who may write them, and that
 # sockets of that namespace go by them; parameters that take effect while the module is loaded.
 # rows: B13 B9
 # debug: full

@@ -29,7 +29,7 @@ print(*(f"{n} {what}" for what, n in seen.items()))' "$1"
 available_kb() { awk '/^MemAvailable:/ { print $2 }' /proc/meminfo; }
 
 ktap_start
-# Without the rate limit each search has its line, and what other tests had suppressed is not reported here.
+# Without the rate limit each search has its line, and the suppressed lines of other tests are not reported here.
 limit=/proc/sys/net/core/message_cost
 at_end "echo $(cat "$limit") >$limit"
 echo 0 >"$limit"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Parameters: refused with EINVAL when they make no sense, visible in sysfs, used; those that size nothing
-# when the module is loaded can be written while it is.
+# Parameters: refused with EINVAL when they make no sense, visible in sysfs, used; parameters that size nothing
+# at load can be written while the module is loaded.
 # rows: B9 B13 C2 C5
 # debug: full
 # module: none

@@ -1,6 +1,6 @@
 #!/bin/bash
 # The list of peers of a network namespace: which hosts have links with it in either direction, by
-# streams, datagrams and memory nodes; who may change it; what a refused host and its programs get.
+# streams, datagrams and memory nodes; the right to change it; the effect on a refused host and its programs.
 # rows: B16
 # params: connect_timeout_ms=10000 fallback_ms=10000
 # debug: full

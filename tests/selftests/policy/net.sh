@@ -1,6 +1,6 @@
 #!/bin/bash
-# zrs net: ZRS is off in a network namespace, or for programs outside a range of groups; what sockets of each kind get, and
-# who may change that.
+# zrs net: ZRS is off in a network namespace, or for programs outside a range of groups; the result for each kind of
+# socket, and the right to change the setting.
 # rows: B16
 # params: connect_timeout_ms=6000 fallback_ms=3000
 # debug: full

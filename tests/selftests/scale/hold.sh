@@ -31,7 +31,7 @@ at_rest() {
 	kernel_memory "$1"
 }
 
-# One-time allocations: the link table keeps the places of as many channels as there were at once.
+# One-time allocations: the link table keeps places for the highest number of channels so far.
 crowd "$conns" "${more[@]}"
 at_rest before
 # shellcheck disable=SC2154 # kernel_memory sets it

@@ -117,7 +117,7 @@ echo max >$root/zrs-small/memory.max
 start again A "" zrs-selftest fill --connect "$ADDR_B:7004" --conns 20
 check "and that one again without the limit" says again "opened 20"
 
-# A program's own limit: as for TCP the kernel would kill it, if permitted; this one is protected.
+# A program's own limit: as for TCP the kernel would kill it, if permitted; this program is protected.
 group own
 mkfifo "$TMP/go"
 # shellcheck disable=SC2016 # for the inner one

@@ -11,7 +11,7 @@ reference() {
 	"$@" | sed 's/^\(not ok\|ok\) - /&TCP: /'
 	return "${PIPESTATUS[0]}"
 }
-# At a port of its own: TCP keeps its connections for a minute.
+# At another port: TCP keeps its connections for a minute.
 start reference B "listening on" zrs-selftest --protocol 6 serve "$ADDR_B:7090" || ktap_bail "serve by TCP"
 check_lines reference A zrs-selftest --protocol 6 errno --peer "$ADDR_B:7090" --local "$ADDR_A"
 stop reference

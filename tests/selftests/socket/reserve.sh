@@ -6,7 +6,7 @@
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
-# storm UID TEXT: this user of A begins as many connects as it can, and says just that.
+# storm UID TEXT: user UID of A begins TEXT connects; the next one fails with EDQUOT.
 storm() {
 	start "user$1" A began setpriv --reuid "$1" --clear-groups zrs-selftest storm "$SILENT" --conns 100 &&
 		{ grep -x "began $2, then connect: EDQUOT" "$TMP/user$1" || { cat "$TMP/user$1"; return 1; }; }
@@ -28,7 +28,7 @@ stop user1234
 stop user1235
 stop user1236
 
-# In a user namespace of its own the user has further numbers, which have no share of theirs.
+# In a new user namespace the user has further UIDs, which have no separate shares.
 start sub A ready setpriv --reuid 65534 --clear-groups unshare --user bash -c '
 	echo ready
 	until [ "$(cat /proc/self/uid_map)" ]; do sleep 0.1; done

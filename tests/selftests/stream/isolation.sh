@@ -1,7 +1,7 @@
 #!/bin/bash
 # The page frames of a window: the frames given to the device are the frames that the program maps,
 # they have no other owner until it unmaps them, and the next owner finds zeros. The frames are
-# taken from kprobes on the functions that map them and on those that give them to the device.
+# taken from kprobes on the functions that map them and on the functions that give them to the device.
 # rows: Z3 Z5 B3 B11
 # timeout: 90
 # params: window_kib=256

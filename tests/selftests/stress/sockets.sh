@@ -79,7 +79,7 @@ new_device() {
 # time: a process takes its time on a machine that is busy.
 disturb() {
 	local end=$((SECONDS + $1)) n=0 refused=0 host=A
-	# There may be a moment in which the programs have no socket: this one has, from before rmmod.
+	# The programs may have no socket for a moment: the keeper has one, from before rmmod.
 	start keeper A holding zrs-selftest hold --what socket || ktap_bail "a socket that stays"
 	while [ "$SECONDS" -lt "$end" ]; do
 		n=$((n + 1))

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What measures and tests ZRS never uses TCP in its place: `zrs bench`, ping, send and recv and the
+# Programs that measure and test ZRS never use TCP in its place: `zrs bench`, ping, send and recv and the
 # helper program of the tests, where sockets have TCP beside ZRS by default and the rules say TCP.
 # rows: B14
 # params: connect_timeout_ms=6000

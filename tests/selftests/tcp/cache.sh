@@ -13,7 +13,7 @@
 ktap_start
 here=$(dirname "$0")
 param=/sys/module/zrs/parameters
-# Host C: a wire from A on which Soft-RoCE runs in A alone, so that no answer ever comes.
+# Host C: a veth pair with Soft-RoCE on A's end alone, so that no answer ever comes.
 export ADDR_C=10.79.0.2
 at_end "rdma link delete rxeC; rdma link delete rxeD; ip netns del zrsC"
 ip netns add zrsC && ip link add vc netns zrsA type veth peer name vd netns zrsC &&

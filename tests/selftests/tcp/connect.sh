@@ -18,7 +18,7 @@ echo 10000 >$param/fallback_ms
 # First: no socket of ZRS listens in host B yet. The device of host C makes the module forget it.
 check_lines A python3 "$here/connect.py" rejected
 
-# Host C: a wire from A on which Soft-RoCE runs in A alone, so that no answer ever comes.
+# Host C: a veth pair with Soft-RoCE on A's end alone, so that no answer ever comes.
 export ADDR_C=10.79.0.2
 at_end "rdma link delete rxeC; ip netns del zrsC"
 ip netns add zrsC && ip link add vc netns zrsA type veth peer name vd netns zrsC &&

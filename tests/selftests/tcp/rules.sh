@@ -1,6 +1,6 @@
 #!/bin/bash
-# Rules of a network namespace: which sockets stay with TCP, who may change them; what zrs rules and
-# zrs ss say.
+# Rules of a network namespace: which sockets stay with TCP, the right to change them; the output of
+# zrs rules and zrs ss.
 # rows: B14 B15
 # params: connect_timeout_ms=10000 fallback_ms=10000
 . "$(dirname "$0")/../../lib/ktap.sh"
@@ -33,7 +33,7 @@ check_fails "too many" "there are 1025 rules" rules load <(yes "tcp any" | head 
 check_eq "then the rules are as they were" 7 "$(rules | wc -l)"
 check_fails "an ordinary user" "CAP_NET_ADMIN" A setpriv --reuid 1000 --clear-groups zrs rules flush
 check_eq "may list them" 7 "$(A setpriv --reuid 1000 --clear-groups zrs rules | wc -l)"
-# A namespace of his own is his: its rules, and no others.
+# A user may change the rules of a network namespace that the user owns, and no others.
 if A setpriv --reuid 1000 --clear-groups unshare -Urn true 2>/dev/null; then
 	check_eq "and changes those of a namespace of his own" "tcp any" \
 		"$(A setpriv --reuid 1000 --clear-groups unshare -Urn sh -c "zrs rules add tcp any && zrs rules")"

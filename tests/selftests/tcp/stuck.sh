@@ -19,10 +19,10 @@ settling() {
 
 ktap_start
 hosts_bridged || ktap_bail "three hosts on a bridge"
-# What is sent to this address goes to B, which drops it.
+# Packets for this address go to B, which drops them.
 read -r _ _ mac _ < <(ip -n zrsB -br link show vb)
 ip -n zrsA neigh replace 10.77.0.77 lladdr "$mac" dev va || ktap_bail "a silent address"
-# A link on the device, which is to go.
+# A link on the device that is removed later.
 start serve B "listening on" zrs-selftest serve "$ADDR_B:7900" || ktap_bail "serve"
 start kept A holding zrs-selftest hold --what conn --addr "$ADDR_B:7900" || ktap_bail "a connection"
 start stuck A stuck python3 "$(dirname "$0")/stuck.py" 10.77.0.77 || ktap_bail "a program that is stuck"

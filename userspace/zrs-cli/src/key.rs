@@ -19,8 +19,8 @@ use crate::{said, Result};
 ///
 /// A host of a network that has keys has no link with this network namespace, in either direction, before both hosts
 /// have proved that they have one of them. The longest network that has a host's address decides. The other host needs
-/// the key for this one, too. A key is followed by another one in three steps: add the new one on all hosts, remove the
-/// old one on all hosts, and no connection ends. Memory nodes have no links with these hosts. Changes need
+/// the key for this host, too. To replace a key, add the new key on all hosts, then remove the old key on all hosts: no
+/// connection ends. Memory nodes have no links with these hosts. Changes need
 /// CAP_NET_ADMIN.
 #[derive(clap::Args)]
 pub struct Args {

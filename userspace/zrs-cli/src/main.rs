@@ -65,7 +65,7 @@ enum Command {
     Completions(completions::Args),
 }
 
-/// What went wrong, in a sentence.
+/// The error is a sentence for the user.
 type Result<T> = std::result::Result<T, String>;
 
 fn main() -> ExitCode {

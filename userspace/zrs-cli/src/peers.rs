@@ -118,7 +118,7 @@ fn put(verdict: Verdict, net: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What a list that allows hosts and refuses none leaves open.
+/// A hint for a list that allows hosts and refuses none.
 fn hint(entries: &[Entry]) -> Option<&'static str> {
     let denies = entries.iter().any(|entry| entry.verdict == Verdict::Deny);
     (!denies && !entries.is_empty())

@@ -35,7 +35,7 @@ pub struct Args {
     /// Print one JSON object as the last line on stdout
     #[arg(long)]
     json: bool,
-    /// What carries the bytes
+    /// The transport of the bytes
     #[arg(long, value_enum, default_value = "zrs")]
     transport: Transport,
 }

@@ -29,7 +29,7 @@ pub struct Pool {
     /// Print a JSON object: the arrays "caches", "pools" and "unfit"; with --watch one on each line
     #[arg(long)]
     json: bool,
-    /// Again every so many seconds [default: 1], with what happened in between, until interrupted
+    /// Repeat every SECONDS [default: 1], with the changes since the last report, until interrupted
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     watch: Option<Duration>,
 }
@@ -41,7 +41,7 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
     }
 }
 
-/// What there was at a moment.
+/// Caches, receive pools and unfit devices at one time.
 struct Seen {
     at: Instant,
     caches: Vec<Cache>,
@@ -68,7 +68,7 @@ impl Pool {
                 (false, true) => format!("\n{text}"),
                 (false, false) => text,
             };
-            // Until nobody reads it any more.
+            // Ends when the reader of stdout is gone.
             match (shown(&text), self.watch) {
                 (true, Some(pause)) => thread::sleep(pause),
                 _ => return Ok(()),
@@ -121,7 +121,7 @@ impl Seen {
         })
     }
 
-    /// For people; counters with what they have grown by in a second since `before`.
+    /// The report as text; counters have their increase per second since `before`.
     fn text(&self, before: Option<&Self>) -> String {
         let mut text = String::new();
         for cache in &self.caches {
@@ -181,7 +181,7 @@ impl Seen {
     }
 }
 
-/// What was before, and how long ago.
+/// The cache in the previous report, and the time since then.
 type Since<'a> = Option<(&'a Cache, Duration)>;
 
 fn cache_text(c: &Cache, since: Since<'_>) -> String {
@@ -278,7 +278,7 @@ fn residency_text(c: &Cache, since: Since<'_>) -> String {
     format!("  residency {when}: {total} messages\n{rows}")
 }
 
-/// What place `n` of the residencies means.
+/// The range of residencies that bucket `n` of the histogram counts.
 fn range(n: usize) -> String {
     let time = |us: u64| match us {
         0..1024 => format!("{us} us"),

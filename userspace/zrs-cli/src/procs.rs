@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Which processes have a socket open: those in whose `/proc/PID/fd` its inode is, as `ss` finds them.
-//! An ordinary user sees those that are its own.
+//! An unprivileged user sees its own processes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -22,7 +22,7 @@ pub struct User {
 pub struct Users(HashMap<u64, Vec<User>>);
 
 impl Users {
-    /// Reads `proc`, which is `/proc`. Leaves out what cannot be read, and what goes away meanwhile.
+    /// Reads `proc`, which is `/proc`. Skips entries that cannot be read, and processes that exit.
     pub fn read(proc: &Path) -> Self {
         let mut all: HashMap<u64, Vec<User>> = HashMap::new();
         for (pid, process) in numbered(proc) {
@@ -121,7 +121,7 @@ mod tests {
                 symlink(target, process.join("fd").join(fd.to_string())).unwrap();
             }
         }
-        // No processes: one that says nothing of its files, and what has no number.
+        // Skipped: a process without `fd`, and a directory whose name is not a number.
         fs::create_dir_all(root.join("13")).unwrap();
         fs::create_dir_all(root.join("self/fd")).unwrap();
         symlink("socket:[78]", root.join("self/fd/1")).unwrap();

@@ -15,13 +15,13 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of a transfer of so many bytes.
+    /// Progress of a transfer of `total` bytes.
     pub fn new(total: u64) -> Self {
         let template = "{bar:40} {percent:>3}% {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
         Self::with(total, "bytes", template)
     }
 
-    /// Of a run of so many measurements.
+    /// Progress of a run of `total` measurements.
     pub fn of_measurements(total: u64) -> Self {
         Self::with(
             total,

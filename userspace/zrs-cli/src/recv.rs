@@ -18,7 +18,7 @@ use crate::{said, Result};
 /// recv() instead.
 ///
 /// The timed part goes from the first byte to the end of the stream, without the time spent in
-/// writing to the file, in which the transfer may go on; the hash is made afterwards, from the
+/// writing to the file, although the transfer may go on then; the hash is made afterwards, from the
 /// file. wall_seconds (--json) has the writing in it. With --discard nothing is written or hashed,
 /// every cache line of the data is touched, and all of it is timed.
 #[derive(clap::Args)]
@@ -35,7 +35,7 @@ pub struct Args {
     /// Print one JSON object as the last line on stdout (on stderr when the file goes to stdout)
     #[arg(long)]
     json: bool,
-    /// What carries the bytes
+    /// The transport of the bytes
     #[arg(long, value_enum, default_value = "zrs")]
     transport: Transport,
     /// With ZRS: copy by plain recv() instead of reading the ring

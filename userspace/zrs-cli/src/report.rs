@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a transfer came to, for people and for programs.
+//! The result of a transfer, as text and as JSON.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -14,7 +14,7 @@ pub fn out(text: &str) {
     let _ = shown(text);
 }
 
-/// The same; whether anybody reads it.
+/// Prints to stdout; false if the write fails, as when the reader has gone away.
 pub fn shown(text: &str) -> bool {
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(text.as_bytes());

@@ -21,7 +21,7 @@ use crate::{said, Result};
 /// Changes need CAP_NET_ADMIN.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Compare servers with what a TCP firewall can close: say which are open by ZRS, or by TCP
+    /// List the servers that are open by ZRS, which a TCP firewall does not close, or by ZRS and TCP
     #[arg(long)]
     check: bool,
     #[command(subcommand)]

@@ -21,7 +21,7 @@ use zrs_rules::{joined, Beside, Net, Ports};
 use crate::cgroup::Cgroup;
 
 const LIBRARY: &str = "libzrs_preload.so";
-/// Says where the library is, for what is not installed as usual.
+/// The path of the library, if the library is not where it is installed by default.
 const LIBRARY_VAR: &str = "ZRS_PRELOAD_LIB";
 
 /// Options that only the preloaded library can follow.
@@ -36,10 +36,10 @@ const RULES: [&str; 8] = [
     "only_program",
 ];
 
-/// Run a program whose TCP sockets are to be ZRS sockets
+/// Run a program with ZRS sockets in place of its TCP sockets
 ///
-/// The program and its children get their stream sockets from ZRS, but for those on loopback addresses and those that
-/// an option keeps with TCP. Programs without ZRS are reached, and reach them, by TCP; but with --tcp=never or
+/// The program and its children get their stream sockets from ZRS, except on loopback addresses and where an option
+/// keeps TCP. Programs without ZRS are reached, and reach them, by TCP; but with --tcp=never or
 /// --tcp=required ZRS alone is used.
 ///
 /// Without the module, the program runs with TCP, after a line on stderr that says so; not with --tcp=never and
@@ -54,8 +54,8 @@ pub struct Args {
     /// Say it at the end of this file instead
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// What sockets have of TCP: servers accept TCP clients like those of ZRS, and clients use TCP where there is no ZRS
-    /// ("auto"); nothing ("never"); servers take their port from TCP, and TCP clients are refused ("required"); TCP
+    /// Use of TCP: servers accept TCP clients like ZRS clients, and clients use TCP where there is no ZRS
+    /// ("auto"); none ("never"); servers take their port from TCP, and TCP clients are refused ("required"); TCP
     /// alone ("only")
     #[arg(long, value_name = "MODE", default_value = "auto")]
     tcp: Beside,
@@ -278,7 +278,7 @@ fn absolute(file: &Path) -> crate::Result<PathBuf> {
         .map_err(|e| format!("cannot write {}: {}", file.display(), zrs::reason(&e)))
 }
 
-/// Where the library is: beside this command, as it is built, or where it is installed.
+/// The path of the library: the directory of this command, as in a build tree, or the installed one.
 pub fn library() -> crate::Result<PathBuf> {
     let path = if let Some(path) = env::var_os(LIBRARY_VAR) {
         fs::canonicalize(&path).map_err(|e| {

@@ -29,13 +29,13 @@ pub struct Args {
     /// Print one JSON object as the last line on stdout
     #[arg(long)]
     json: bool,
-    /// What carries the bytes
+    /// The transport of the bytes
     #[arg(long, value_enum, default_value = "zrs")]
     transport: Transport,
 }
 
-/// Bytes in one send. The last one takes what is left over with it: a small rest of its own would
-/// be copied by the module.
+/// Bytes in one send. The last send also has the remainder: in a separate send, the module would
+/// copy a small remainder.
 const PIECE: usize = 1 << 20;
 
 pub fn run(args: &Args) -> Result<()> {

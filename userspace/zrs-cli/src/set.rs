@@ -12,10 +12,10 @@ use crate::report::{json_line, out};
 use crate::Result;
 
 pub const PARAMETERS: &str = "/sys/module/zrs/parameters";
-/// What a network namespace can have values of its own of.
+/// The settings of a network namespace.
 pub const NET: &str = "/proc/sys/net/zrs";
 
-/// The parameters that an administrator has a reason to change, and what they do. The others are for
+/// The parameters that an administrator has a reason to change, and their meaning. The others are for
 /// developers: their defaults follow from measurements and from each other.
 const ADMIN: [(&str, &str); 21] = [
     (
@@ -101,7 +101,7 @@ const ADMIN: [(&str, &str); 21] = [
     ),
 ];
 
-/// What only network namespaces have.
+/// The settings of a network namespace that are no module parameters.
 const NET_ONLY: [(&str, &str); 2] = [
     (
         "first_group",
@@ -114,8 +114,8 @@ const NET_ONLY: [(&str, &str); 2] = [
 ///
 /// Without arguments, the parameters for administrators are shown. Those that change "any time" can
 /// be set here, as root; the others "at load", by a line "options zrs NAME=VALUE" in
-/// /etc/modprobe.d. Either all changes are made or none. With --net, the values of the network
-/// namespace in which this runs, for those that can have one; the others go by the parameters.
+/// /etc/modprobe.d. Either all changes are made or none. With --net, the settings of the network
+/// namespace of this command; the parameters are the default of namespaces without a setting.
 #[derive(clap::Args)]
 pub struct Args {
     /// Change these parameters
@@ -147,7 +147,7 @@ struct Parameter {
 }
 
 impl Parameter {
-    /// What it does, if it is for administrators.
+    /// The parameter's meaning, if the parameter is for administrators.
     fn meaning(&self) -> Option<&'static str> {
         let mut all = ADMIN.iter().chain(&NET_ONLY);
         all.find(|(n, _)| *n == self.name).map(|(_, m)| *m)

@@ -121,7 +121,7 @@ pub fn scoped(ip: IpAddr, scope: u32) -> String {
     }
 }
 
-/// The link table: a row for each tier, and what has moved between them.
+/// The link table: a row for each tier, and the moves between tiers.
 fn tiers_text(t: &zrs::LinkTable) -> String {
     let asked = t.hits + t.near_hits + t.faults;
     let mut table = Table::new(&["Tier", "<Places", "<Channels", "<Found", "<Rate"]);
@@ -209,7 +209,7 @@ impl Stats {
     }
 }
 
-/// The reasons for which TCP has carried most sockets, with what they mean; nothing if there was none.
+/// The most frequent reasons for which TCP has carried sockets, and their meaning; empty if TCP has carried none.
 fn fallbacks_text(mut all: Vec<(u32, u64)>) -> String {
     const MOST: usize = 5;
     all.retain(|(_, times)| *times > 0);

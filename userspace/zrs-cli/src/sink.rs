@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Where received bytes go, and the clock that stands still meanwhile.
+//! The destination of received bytes, and a clock that excludes the time of writing.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use zrs::View;
 
 use crate::{said, Result};
 
-/// What happens to the bytes.
+/// The destination of the bytes.
 enum To {
     /// One byte of each cache line is looked at.
     Nowhere,
@@ -39,7 +39,7 @@ pub struct Sink {
 const CACHE_LINE: usize = 64;
 
 impl Sink {
-    /// Into the file at `path`, made anew; `-` is stdout. None: nowhere.
+    /// Writes to the file at `path`, which is truncated; `-` is stdout. None: discards the bytes.
     pub fn new(path: Option<&Path>) -> Result<Self> {
         let (to, name) = match path {
             None => (To::Nowhere, "nothing".into()),
@@ -97,7 +97,7 @@ impl Sink {
         self.bytes
     }
 
-    /// Time since the first byte, without and with what was spent here.
+    /// Time since the first byte, without and with the time spent in writing and hashing.
     pub fn elapsed(&self) -> (Duration, Duration) {
         let wall = self.start.map_or(Duration::ZERO, |start| start.elapsed());
         (wall.saturating_sub(self.outside), wall)

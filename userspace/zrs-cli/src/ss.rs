@@ -20,7 +20,7 @@ use crate::Result;
 ///
 /// Without -l or -a those with a connection. Recv-Q: bytes that have arrived and were not yet taken; for a listening
 /// socket, connections that wait. Send-Q: bytes sent and not yet acknowledged by the device; for a listening socket, how
-/// many connections may wait. A socket that TCP carries is listed as well, for which ss(8) has the queues. A stream socket
+/// many connections may wait. A socket that TCP carries is listed as well; ss(8) has its queues. A stream socket
 /// that neither listens nor was connected is not listed, nor is a datagram socket without a port.
 #[derive(clap::Args)]
 pub struct Ss {
@@ -171,7 +171,7 @@ impl Ss {
     }
 }
 
-/// What carries its connections.
+/// The protocols of its connections.
 fn carrier(i: &Info) -> &'static str {
     match (i.tcp, i.why) {
         (false, _) => "zrs",

@@ -16,7 +16,7 @@ use zrs_peers::{RListener, RStream};
 
 use crate::Result;
 
-/// What carries the bytes.
+/// The transport of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
     /// ZRS, and never TCP in its place.
@@ -226,7 +226,7 @@ impl Conn {
         Ok(())
     }
 
-    /// What says when there is something to read; None for rsockets, whose descriptors are none of the kernel's.
+    /// The descriptor to poll for received data; None for rsockets, whose descriptors are not the kernel's.
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Zrs(s) => Some(s.as_fd()),

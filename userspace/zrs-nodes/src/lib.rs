@@ -121,11 +121,11 @@ impl std::error::Error for BadLines {}
 pub struct ReadError {
     /// The file.
     pub path: PathBuf,
-    /// What failed.
+    /// The failure.
     pub what: Failure,
 }
 
-/// What failed.
+/// A failure to read the directory.
 #[derive(Debug)]
 pub enum Failure {
     /// The file could not be read.

@@ -170,7 +170,7 @@ fn interface(text: &str) -> Result<Scope, Problem> {
     named.then(|| Scope::Name(text.to_owned())).ok_or_else(bad)
 }
 
-/// What is wrong with a text that is no address.
+/// The problem of a text that is no address.
 fn no_address(text: &str) -> Problem {
     let before = |end: char| text.rsplit_once(end).map(|(addr, _)| addr);
     let bracketed = before(':').and_then(|addr| addr.strip_prefix('[')?.strip_suffix(']'));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The directory file: what is taken, what is refused, and what is said about it.
+//! The directory file: valid lines, refused lines, and the messages about them.
 
 use std::fs;
 use std::net::IpAddr;
@@ -36,7 +36,7 @@ fn problem(line: &str) -> Problem {
     why.clone()
 }
 
-/// What is said about such a line.
+/// The message about such a line.
 fn said(line: &str) -> String {
     problem(line).to_string()
 }
@@ -287,7 +287,7 @@ fn files() {
     assert!(folder.to_string().contains("directory"), "{folder}");
 }
 
-/// No text makes the parser panic, and what it takes it prints so that it takes it again.
+/// No text makes the parser panic. A directory that it has parsed is printed as text that parses to the same directory.
 // rows: M1
 #[test]
 fn any_text() {
@@ -315,7 +315,7 @@ fn any_text() {
         "ff02::1",
         "\0",
     ];
-    // A generator of its own is enough here: xorshift.
+    // Xorshift is a sufficient random number generator here.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut taken = 0;
     for _ in 0..20_000 {

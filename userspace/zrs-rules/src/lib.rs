@@ -46,10 +46,10 @@ pub const VARIABLES: [&str; 9] = [
     UDP,
 ];
 
-/// What a server has of TCP.
+/// Use of TCP by a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Beside {
-    /// Nothing.
+    /// None.
     #[default]
     Never,
     /// Its port, and it accepts TCP clients.
@@ -144,7 +144,7 @@ impl Rules {
         }
     }
 
-    /// What a server of this program has of TCP.
+    /// Use of TCP by the servers of this program.
     pub fn tcp(&self) -> Beside {
         self.tcp
     }

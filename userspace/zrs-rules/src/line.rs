@@ -8,7 +8,7 @@
 //! tcp connect any
 //! ```
 //!
-//! The first line that matches decides. A line with several networks or ports is as many rules:
+//! The first line that matches decides. A line with several networks or ports gives one rule for each combination:
 //!
 //! ```
 //! let rules = zrs_rules::line::parse_all("tcp port 22,8000-8100\nzrs connect net 192.0.2.0/24")?;
@@ -28,7 +28,7 @@ pub const PATH: &str = "/etc/zrs/rules";
 /// Most rules of a network namespace.
 pub const RULES_MAX: usize = 1024;
 
-/// What a rule is for.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The socket stays TCP.
@@ -49,7 +49,7 @@ pub enum Call {
 /// A rule of a network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// What it is for.
+    /// The protocol of sockets that match.
     pub action: Action,
     /// The one call that it is for.
     pub call: Option<Call>,

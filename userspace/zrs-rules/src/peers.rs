@@ -20,7 +20,7 @@ pub const PATH: &str = "/etc/zrs/peers";
 /// Most entries of a network namespace.
 pub const PEERS_MAX: usize = 1024;
 
-/// What an entry says of the hosts in its network.
+/// Verdict of an entry on the hosts in its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// They may have links.
@@ -32,7 +32,7 @@ pub enum Verdict {
 /// An entry of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it says.
+    /// Whether the hosts are allowed.
     pub verdict: Verdict,
     /// The hosts.
     pub net: Net,

@@ -36,7 +36,7 @@ pub fn name(why: u32) -> &'static str {
     WHY.get(why as usize).map_or("unknown", |(name, _)| name)
 }
 
-/// What a reason means, and what can be done about it.
+/// The meaning of a reason, and its remedy.
 pub fn text(why: u32) -> &'static str {
     let known = WHY.get(why as usize);
     known.map_or("this command is older than the module", |(_, text)| text)

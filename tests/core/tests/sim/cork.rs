@@ -54,7 +54,7 @@ impl World {
         s.late = false;
         self.stats.flushed_shut += u64::from(s.ch.write_ended());
         let Some(chunk) = s.ch.commit(Plan::Corked(n)) else {
-            self.fail(&format!("sock {sid}: {n} bytes held back do not fit"));
+            self.fail(&format!("sock {sid}: {n} corked bytes do not fit"));
         };
         let c = &mut self.conns[conn];
         let h = chunk.header;

@@ -111,13 +111,13 @@ fn arrives(to: &OwnedFd, data: &[u8], name: &str, checks: &mut Checks) -> Option
 fn more(pair: &Pair, checks: &mut Checks) -> Option<()> {
     let (from, to) = (&pair.client, &pair.server);
     let held = checks.need("send", held_back(from, to, b"head", MSG_MORE))?;
-    checks.yes("MSG_MORE is held back", held, "never seen");
+    checks.yes("a send with MSG_MORE is corked", held, "never seen");
     checks.eq(
         "the rest is sent",
         raw::send(from, b"body", MSG_NOSIGNAL),
         Ok(4),
     );
-    arrives(to, b"headbody", "and with it what was held back", checks)?;
+    arrives(to, b"headbody", "and with it the corked bytes", checks)?;
     checks.eq("nothing is", raw::ioctl_int(from, raw::SIOCOUTQNSD), Ok(0));
     checks.need("send", raw::send(from, b"alone", MSG_MORE | MSG_NOSIGNAL))?;
     arrives(
@@ -137,7 +137,7 @@ fn cork(pair: &Pair, checks: &mut Checks) -> Option<()> {
     checks.need("TCP_CORK", set(from, TCP_CORK, false))?;
     arrives(to, b"something", "without it all of it is sent", checks)?;
     checks.need("send", raw::send(from, b"x", MSG_NOSIGNAL))?;
-    arrives(to, b"x", "and nothing is held back any more", checks)
+    arrives(to, b"x", "and nothing is corked any more", checks)
 }
 
 fn nodelay(pair: &Pair, checks: &mut Checks) -> Option<()> {
@@ -162,7 +162,7 @@ fn file(pair: &Pair, checks: &mut Checks) -> Option<()> {
     let sent = wild::sendfile(from, &file, 0, 100 * FILE);
     checks.eq("sendfile() to the end of the file", sent, Ok(FILE));
     let left = raw::ioctl_int(from, raw::SIOCOUTQNSD);
-    checks.eq("nothing is held back behind it", left, Ok(0));
+    checks.eq("nothing is corked behind it", left, Ok(0));
     arrives(
         to,
         &[&b"head"[..], &[0; FILE]].concat(),
@@ -175,7 +175,7 @@ fn shut(pair: &Pair, checks: &mut Checks) -> Option<()> {
     let (from, to) = (&pair.client, &pair.server);
     checks.need("send", raw::send(from, b"last", MSG_MORE | MSG_NOSIGNAL))?;
     checks.need("shutdown", raw::shutdown(from, libc::SHUT_WR))?;
-    ends_with(to, b"last", "shutdown() sends what is held back", checks)?;
+    ends_with(to, b"last", "shutdown() sends corked bytes", checks)?;
     checks.errno(
         "and then nothing can be",
         raw::send(from, b"x", MSG_MORE | MSG_NOSIGNAL),
@@ -197,11 +197,7 @@ fn writable(pair: &Pair, checks: &mut Checks) -> Option<()> {
     let (from, to) = (&pair.client, &pair.server);
     checks.need("send", raw::send(from, b"a", MSG_MORE | MSG_NOSIGNAL))?;
     let seen = raw::poll(from, POLLOUT, 0);
-    checks.eq(
-        "what is held back leaves the socket writable",
-        seen,
-        Ok(POLLOUT),
-    );
+    checks.eq("corked bytes leave the socket writable", seen, Ok(POLLOUT));
     arrives(to, b"a", "and poll() does not lose it", checks)
 }
 
@@ -219,7 +215,7 @@ fn close(pair: Pair, checks: &mut Checks) {
     let sent = raw::send(&client, b"last", MSG_MORE | MSG_NOSIGNAL);
     checks.eq("send", sent, Ok(4));
     checks.need("close", raw::close(client));
-    ends_with(&server, b"last", "close() sends what is held back", checks);
+    ends_with(&server, b"last", "close() sends corked bytes", checks);
 }
 
 /// The program just ends.
@@ -232,12 +228,7 @@ fn exit(pair: Pair, checks: &mut Checks) {
     drop(client);
     if let Some(child) = checks.need("fork", child) {
         checks.eq("a child sends", raw::wait(child), Ok(0));
-        ends_with(
-            &server,
-            b"last",
-            "and its end sends what is held back",
-            checks,
-        );
+        ends_with(&server, b"last", "and its end sends corked bytes", checks);
     }
 }
 

@@ -145,7 +145,7 @@ fn rate(client: &mut Client, job: &Job) -> Result<Vec<(&'static str, f64)>> {
     ])
 }
 
-/// Sends `job.count` pieces by a stream alone, and as many while datagrams are sent.
+/// Sends `job.count` pieces by a stream alone, and then `job.count` pieces while datagrams are sent.
 fn flood(client: &mut Client, job: &Job, server: SocketAddr) -> Result<Vec<(&'static str, f64)>> {
     let conn = [transport(job.carrier).connect(&server.to_string())?];
     said(conn[0].set_nodelay(), || "cannot switch delays off".into())?;

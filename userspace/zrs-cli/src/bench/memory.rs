@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The cost of idle connections: the memory in use by the whole machine, programs, slab and pages
-//! together, before and after a number of them has been made; and the rate at which they are made.
+//! together, before and after a number of them has been made; and the rate of connects.
 
 use std::thread;
 use std::time::Instant;

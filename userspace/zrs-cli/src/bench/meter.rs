@@ -145,7 +145,7 @@ fn tick() -> f64 {
     1.0 / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// Seconds in which the processors were not idle: the sum of all columns but the fourth and fifth.
+/// Busy seconds of the processors: the sum of all columns but the fourth and fifth.
 fn busy(stat: &str) -> Option<f64> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let columns: Vec<f64> = line

@@ -95,7 +95,7 @@ const FLOOD_SIZE: u64 = 1 << 10;
 /// The smallest size for mapped receives and a polled ring.
 const LARGE_LEAST: u64 = 64 << 10;
 
-/// The carriers for which this makes sense.
+/// The carriers that `measure` compares.
 fn carriers(measure: Measure) -> &'static [Carrier] {
     use Carrier::{
         Rsockets, RsocketsSpin, Tcp, TcpPlain, TcpSpin, Udp, UdpPlain, Verbs, VerbsEvents, Zrs,

@@ -203,7 +203,7 @@ impl Device {
             return Check::ok(&name, "ZRS uses it");
         }
         let remedy = "ZRS cannot use this device: hardware.rst, in Documentation or /usr/share/doc/zrs, has a table of drivers";
-        // The module has tried it, and knows what the kernel's driver says.
+        // The module has tried the device, and knows the limits that the kernel's driver reports.
         let unfit = module.and_then(|m| m.unfit.iter().find(|u| u.device == self.name));
         if let Some((unfit, limit)) = unfit.and_then(|u| Some((u, u.limit?))) {
             return Check::failure(

@@ -213,7 +213,7 @@ fn known_nodes() -> Vec<(NodeEntry, Known)> {
         .collect()
 }
 
-/// Asks the host of a node for a region that nobody has; the errno.
+/// Asks the host of a node for a region that does not exist; the errno.
 fn ask(node: NodeId) -> i32 {
     let key = Key {
         region: u32::MAX,

@@ -903,7 +903,7 @@ fn what_a_device_lacks() {
     let checks = well().unloaded().examine();
     let text = "one receive queue for all links, 131072 queue pairs";
     has(&checks, "mlx5_0 limits", Status::Ok, text);
-    // What the module has found, from the kernel's own limits.
+    // The module has found the limit, as the kernel reports it.
     let mut unfit = well();
     unfit.pool = None;
     unfit.unfit = vec![zrs::Unfit {

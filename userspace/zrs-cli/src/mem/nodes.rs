@@ -18,8 +18,8 @@ use crate::{said, Result};
 
 /// Show or change which host serves which node
 ///
-/// Behind the address is what this host knows of the node: of its own ones as they are, of others as their
-/// hosts said when the link that is up was made.
+/// The address is followed by the state of the node: of this host's nodes the current one, of others the one that
+/// their host told when the current link was made.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {

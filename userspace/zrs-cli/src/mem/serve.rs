@@ -39,7 +39,7 @@ pub struct Args {
     /// Every host may allocate
     #[arg(long)]
     open: bool,
-    /// Most of the memory that one other host may have
+    /// Maximum share of the memory for each other host
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100))]
     host_percent: u32,
 }
@@ -72,7 +72,7 @@ pub fn run(zrs: &Zrs, args: &Args) -> Result<()> {
     }
 }
 
-/// Let a node of this host take no new regions; those that are there stay
+/// Let a node of this host take no new regions; existing regions stay
 #[derive(clap::Args)]
 pub struct Drain {
     #[arg(value_parser = node)]

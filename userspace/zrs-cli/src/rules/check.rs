@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `zrs rules --check`: netfilter sees TCP, and not RDMA. What that means for each server.
+//! `zrs rules --check`: netfilter filters TCP, not RDMA; the consequence for each server.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ fn closes_something() -> Option<bool> {
         .then(|| text.contains("drop") || text.contains("reject"))
 }
 
-/// What there is to say of the servers.
+/// The report on the servers.
 fn text(sockets: &[Info], drops: Option<bool>) -> String {
     let servers = |tcp: bool| -> BTreeSet<SocketAddr> {
         let listen = sockets.iter().filter(|i| i.state == State::Listen);
