@@ -217,6 +217,11 @@ fn stuck(w: &mut World) -> Outcome {
         peer: stuck,
         next: began,
     };
+    // By then the module has the window, and nobody waits for it any more.
+    let settled = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < settled && stuck.is_up()? {
+        sleep(Duration::from_millis(10));
+    }
     let (mut size, mut returned) = (0, 0);
     while size == 0 {
         ensure(stuck.is_up()?, "the other host waits for the link's end")?;
