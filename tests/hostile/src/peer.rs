@@ -18,6 +18,8 @@ use crate::verbs::{self, Endpoint, Event, Op};
 /// The link credit that we give the module at first, and never less.
 pub const CREDIT: u32 = 64;
 const RECVS: usize = 192;
+/// Credit that [`Peer::stop_receiving`] leaves.
+const SPARE: u32 = 8;
 const SENDS: usize = 160;
 const SLOT: usize = HEADER_LEN + SMALL_MAX as usize;
 const SEND_AT: usize = RECVS * SLOT;
@@ -87,6 +89,8 @@ pub struct Peer {
     pub hellos: [[u8; HELLO_MOST]; 2],
     /// Whether a receive is posted again for each message.
     pub reposts: bool,
+    /// Receives that are posted.
+    receives: usize,
     /// Whether the module hears of it when it has nothing else to hear.
     pub gives_credit: bool,
     told: u32,
@@ -113,12 +117,13 @@ fn prepare(ep: &mut Endpoint, recvs: usize) -> io::Result<()> {
 }
 
 impl Peer {
-    fn new(ep: Endpoint, ours: &[u8], theirs: &[u8]) -> io::Result<Self> {
+    fn new(ep: Endpoint, ours: &[u8], theirs: &[u8], receives: usize) -> io::Result<Self> {
         let hello = Hello::decode(theirs).map_err(|e| said(&format!("a hello with {e:?}")))?;
         Ok(Self {
             ep,
             hellos: [padded(ours), padded(theirs)],
             reposts: true,
+            receives,
             gives_credit: true,
             told: CREDIT,
             sent: 0,
@@ -158,7 +163,7 @@ impl Peer {
         let ep = Self::ask(from, to, &hello.encode(), recvs)?;
         match ep.event(limit)? {
             Some(event) if event.kind == verbs::ESTABLISHED => {
-                Self::new(ep, &hello.encode(), event.data())
+                Self::new(ep, &hello.encode(), event.data(), recvs)
             }
             Some(event) if event.kind == verbs::REJECTED => {
                 Err(ErrorKind::ConnectionRefused.into())
@@ -178,9 +183,10 @@ impl Peer {
         recvs: bool,
         limit: Duration,
     ) -> io::Result<Self> {
-        prepare(&mut ep, if recvs { RECVS } else { 0 })?;
+        let recvs = if recvs { RECVS } else { 0 };
+        prepare(&mut ep, recvs)?;
         ep.accept(data)?;
-        let mut peer = Self::new(ep, data, theirs)?;
+        let mut peer = Self::new(ep, data, theirs, recvs)?;
         match peer.ep.event(limit)? {
             Some(event) if event.kind == verbs::ESTABLISHED => {}
             Some(event) => peer.closed = Some(format!("event {}", event.kind)),
@@ -214,6 +220,7 @@ impl Peer {
                 self.pending -= 1;
                 continue;
             }
+            self.receives -= 1;
             let slot = wc.wr_id as usize;
             let bytes = self.ep.get(slot * SLOT, wc.len);
             let (head, payload) = bytes
@@ -235,6 +242,7 @@ impl Peer {
             }
             if self.reposts {
                 self.ep.post_recv(wc.wr_id, slot * SLOT, SLOT)?;
+                self.receives += 1;
             }
         }
         while let Some(event) = self.ep.event(Duration::ZERO)? {
@@ -455,20 +463,49 @@ impl Peer {
         self.send(h, &[])
     }
 
-    /// Whether the link still answers: a message for a channel that is not there earns a Reset.
-    pub fn alive(&mut self, limit: Duration) -> io::Result<()> {
-        let (nobody, me) = (
-            ChanId {
-                index: u32::MAX,
-                gen: 1,
-            },
-            ChanId {
-                index: self.next_q,
-                gen: 99,
-            },
-        );
+    /// Sends a message for a channel that is not there, which earns a Reset: for whom, and from
+    /// whom.
+    fn ask_nobody(&mut self) -> io::Result<(ChanId, ChanId)> {
+        let nobody = ChanId {
+            index: u32::MAX,
+            gen: 1,
+        };
+        let me = ChanId {
+            index: self.next_q,
+            gen: 99,
+        };
         self.next_q += 1;
         self.send(Header::new(Type::WindowRequest, nobody, me), &[])?;
+        Ok((me, nobody))
+    }
+
+    /// Posts no receive any more, and has the module use up those that there are. Its next
+    /// messages, as many as our credit causes, are on their way then, and all behind them wait.
+    pub fn stop_receiving(&mut self, limit: Duration) -> io::Result<()> {
+        self.reposts = false;
+        while self.receives > 0 {
+            let left = self.receives;
+            self.ask_nobody()?;
+            self.wait(limit, |p| (p.receives < left).then_some(()))?;
+        }
+        while self.credit_left() > SPARE {
+            self.ask_nobody()?;
+        }
+        Ok(())
+    }
+
+    /// Receives one message more, if there is no receive.
+    pub fn receive_one(&mut self) -> io::Result<()> {
+        if self.receives == 0 {
+            self.ep.post_recv(0, 0, SLOT)?;
+            self.receives += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether the link still answers.
+    pub fn alive(&mut self, limit: Duration) -> io::Result<()> {
+        let (me, nobody) = self.ask_nobody()?;
         let end = Instant::now() + limit;
         loop {
             let left = end.saturating_duration_since(Instant::now());

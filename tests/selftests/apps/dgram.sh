@@ -68,7 +68,8 @@ carried() {
 	done
 }
 
-# lines: a line each 10 ms, 80 at least and until RDMA has carried some of them; they go to $TMP/sent as well.
+# lines: a line each 10 ms, 80 at least and until so many came by the way that is meant; they go to $TMP/sent as well. While
+# the client is starting, or busy, lines pile up, and go in one datagram.
 lines() {
 	local i=0 line end=$((SECONDS + 30 * PATIENCE))
 	while [ "$SECONDS" -lt $end ]; do
@@ -76,10 +77,14 @@ lines() {
 		echo "$line" >>"$TMP/sent"
 		echo "$line" || return
 		nap 0.01
-		if [ $i -ge 80 ] && [ $((i % 20)) = 0 ] && { [ "$WAY" = udp ] || [ "$(by_rdma)" -ge $LEAST ]; }; then break; fi
+		if [ $i -ge 80 ] && [ $((i % 20)) = 0 ] && enough; then break; fi
 	done
 	# The last answers are still on their way back.
 	nap $((2 * SCALE))
+}
+# enough: as "carried" checks afterwards. Its variables.
+enough() {
+	if [ "$WAY" = rdma ]; then [ "$(by_rdma)" -ge $LEAST ]; else [ $(($(by_udp) - seen)) -ge "$least" ]; fi
 }
 # whole FILE: all lines have arrived there; there may be others. When RDMA takes over they may overtake each other.
 whole() {

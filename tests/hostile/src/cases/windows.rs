@@ -2,6 +2,7 @@
 //! Taking all windows, and the fate of a revoked one.
 
 use std::io::{self, Read};
+use std::net::SocketAddrV4;
 use std::os::fd::AsFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use zrs_core::ChanId;
 
 use super::resource::honest;
 use super::{ensure, slow, whole, Case};
-use crate::peer::{said, Chan, Peer, Window, CREDIT};
+use crate::peer::{hello, said, Chan, Peer, Window, CREDIT};
 use crate::verbs::{set_rcvbuf, Op};
 use crate::world::{expect_end, Outcome, Victim, World};
 
@@ -87,10 +88,8 @@ fn all(w: &mut World) -> Outcome {
 fn stale_key(w: &mut World) -> Outcome {
     let (mut peer, first, mut stream, victim) = w.channel()?;
     let (mut chans, asked) = take_all(w, &mut peer, &victim, first)?;
-    let old = chans[asked].window.take().expect("a window");
-    let mut revoked = chans[asked].header(Type::Revoked);
-    revoked.arg0 = old.lease;
-    peer.send(revoked, &[])?;
+    let old = chans[asked].window.expect("a window");
+    give_back(&mut peer, &mut chans[asked])?;
     // The waiting channel has it now: perhaps the same pages.
     let h = answer_to_last(w, &mut peer, &chans)?;
     ensure(h.arg1 != 0, "nobody got the window")?;
@@ -124,6 +123,124 @@ fn kept(w: &mut World) -> Outcome {
     ensure(began.elapsed() > Duration::from_secs(6), "closed too early")?;
     w.expect_closed(&mut peer, &before)?;
     expect_end(&mut stream, &[], &[libc::ECONNRESET])
+}
+
+/// Asks for a window for the last channel: its size, 0 for none, and how many windows of the
+/// channels were asked back before, which are given back.
+fn ask(w: &World, peer: &mut Peer, chans: &mut [Chan]) -> io::Result<(u32, usize)> {
+    let last = chans.last().expect("one");
+    let id = last.local;
+    peer.send(last.header(Type::WindowRequest), &[])?;
+    let mut returned = 0;
+    loop {
+        let (h, _) = peer.recv(w.limit(10))?;
+        let chan = chans.iter_mut().find(|c| c.local == h.dst);
+        let chan = chan.ok_or_else(|| said("a message for no channel"))?;
+        match h.kind {
+            Type::WindowGrant if h.dst == id => {
+                chan.window = (h.arg1 != 0).then_some(Window {
+                    lease: h.lease,
+                    addr: h.arg2,
+                    key: h.arg0,
+                    size: h.arg1,
+                    written: 0,
+                });
+                return Ok((h.arg1, returned));
+            }
+            Type::WindowRevoke => {
+                give_back(peer, chan)?;
+                returned += 1;
+            }
+            kind => return Err(said(&format!("{kind:?} to a WindowRequest"))),
+        }
+    }
+}
+
+/// Gives the channel's window back.
+fn give_back(peer: &mut Peer, chan: &mut Chan) -> Outcome {
+    let window = chan.window.take().ok_or_else(|| said("no window"))?;
+    let mut revoked = chan.header(Type::Revoked);
+    revoked.arg0 = window.lease;
+    peer.send(revoked, &[])
+}
+
+/// A peer that takes one message in a second: often enough for the device not to give up.
+struct Slow {
+    peer: Peer,
+    next: Instant,
+}
+
+impl Slow {
+    /// Whether the link is there. Often.
+    fn is_up(&mut self) -> io::Result<bool> {
+        if self.peer.is_closed() {
+            return Ok(false);
+        }
+        if Instant::now() >= self.next {
+            self.peer.receive_one()?;
+            self.next = Instant::now() + Duration::from_secs(1);
+        }
+        Ok(true)
+    }
+}
+
+/// Gives a window back, and takes hardly any message from then on: the work request that makes its
+/// key invalid does not complete. Nobody gets the pages, another host is asked for a window
+/// meanwhile, which is leased again, and after 10 seconds the link goes. (On a device where an
+/// invalidation gives a window back, and without a bystander, whose windows would be asked back,
+/// too.)
+fn stuck(w: &mut World) -> Outcome {
+    let (mut stuck, mut chan, mut stream, victim) = w.channel()?;
+    stuck.get_window(&mut chan, w.limit(10))?;
+    let before = w.stats()?;
+    let other = SocketAddrV4::new(w.other, w.source().port());
+    let mut peer = Peer::connect(other, w.service(), hello(), true, w.limit(10))?;
+    let mut chans = vec![peer.open(victim.port, w.limit(10))?];
+    let end = Instant::now() + w.limit(30);
+    loop {
+        if ask(w, &mut peer, &mut chans)?.0 != 0 {
+            ensure(chans.len() < 100, "the pool has no end")?;
+            chans.push(peer.open(victim.port, w.limit(10))?);
+        } else if stuck.has_message()? {
+            break;
+        } else {
+            // None of them is idle yet.
+            ensure(Instant::now() < end, "no window is asked back")?;
+            sleep(Duration::from_millis(50));
+        }
+    }
+    stuck.expect(Type::WindowRevoke, w.limit(10))?;
+    stuck.stop_receiving(w.limit(10))?;
+    let began = Instant::now();
+    give_back(&mut stuck, &mut chan)?;
+    let mut stuck = Slow {
+        peer: stuck,
+        next: began,
+    };
+    // By then the module has the window, and nobody waits for it any more.
+    let settled = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < settled && stuck.is_up()? {
+        sleep(Duration::from_millis(10));
+    }
+    let (mut size, mut returned) = (0, 0);
+    while size == 0 {
+        ensure(stuck.is_up()?, "the other host waits for the link's end")?;
+        let n;
+        (size, n) = ask(w, &mut peer, &mut chans)?;
+        returned += n;
+    }
+    ensure(stuck.is_up()?, "the other host waits for the link's end")?;
+    ensure(returned > 0, "the pages are given away")?;
+    let end = Instant::now() + w.limit(20);
+    while stuck.is_up()? {
+        ensure(Instant::now() < end, "the link was not closed")?;
+        peer.pump()?;
+        sleep(Duration::from_millis(10));
+    }
+    ensure(began.elapsed() > Duration::from_secs(8), "closed too early")?;
+    w.expect_closed(&mut stuck.peer, &before)?;
+    expect_end(&mut stream, &[], &[libc::ECONNRESET])?;
+    w.expect_alive(&mut peer, &before)
 }
 
 /// SO_RCVBUF is set while a grant waits for the link credit that we keep back: the window is
@@ -221,4 +338,5 @@ pub const CASES: &[Case] = &[
     whole("windows/rcvbuf", rcvbuf),
     whole("windows/stale-key", stale_key),
     slow("windows/kept", kept),
+    slow("named/stuck-invalidation", stuck),
 ];

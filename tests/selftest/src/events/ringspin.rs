@@ -30,8 +30,8 @@ pub struct Args {
 }
 
 /// Bytes of a message; less than the reader takes in a pause, so that it waits for data, not data
-/// for it.
-const MESSAGE: usize = 256 * 1024;
+/// for it: while half of a window (four messages) is unread, the module asks for the doorbell.
+const MESSAGE: usize = 128 * 1024;
 
 pub fn run(args: &Args, checks: &mut Checks) {
     match args.end.side() {

@@ -900,9 +900,21 @@ fn what_a_device_lacks() {
         let text = "a receive queue for each link, 131072 queue pairs";
         has(&info(from, to), "mlx5_0 limits", Status::Ok, text);
     }
-    let checks = well().unloaded().examine();
-    let text = "one receive queue for all links, 131072 queue pairs";
-    has(&checks, "mlx5_0 limits", Status::Ok, text);
+    // A loaded module that does not answer may have the parameter.
+    let checks = |own: Option<&str>| {
+        let mock = well().unloaded();
+        match own {
+            Some(own) => mock.file("/sys/module/zrs/parameters/own_receives", own),
+            None => mock,
+        }
+        .examine()
+    };
+    for own in [None, Some("0\n")] {
+        let text = "one receive queue for all links, 131072 queue pairs";
+        has(&checks(own), "mlx5_0 limits", Status::Ok, text);
+    }
+    let text = "a receive queue for each link, 131072 queue pairs";
+    has(&checks(Some("1\n")), "mlx5_0 limits", Status::Ok, text);
     // The module has found the limit, as the kernel reports it.
     let mut unfit = well();
     unfit.pool = None;
