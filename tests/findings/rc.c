@@ -6,8 +6,8 @@
  *   rc send SECONDS            posts a SEND, and readies the peer when it has been repeated
  *   rc bind SECONDS            the same with the bind of a memory window behind the SEND
  *   rc full SECONDS COMMAND    posts a SEND of 128 packets, waits for its end, and runs the command
- *   rc error                   posts a SEND to a peer that is in the error state, and waits until
- *                              the peer has it
+ *   rc error                   posts a SEND, is in error when its acknowledgement comes, and then
+ *                              gets a SEND of the peer
  * With slow.ko, which delays what the peer does with the first packet that it takes:
  *   rc destroy                 posts a SEND, and destroys the peer during the delay
  *   rc invalidate SECONDS      posts a WRITE of three packets to a memory window, which the peer
@@ -335,9 +335,10 @@ static void invalidate(struct end *ends, int seconds)
 int main(int argc, char **argv)
 {
 	const char *received_pkts = "/sys/class/infiniband/rxeB/ports/1/hw_counters/rcvd_pkts";
+	const char *from_peer_pkts = "/sys/class/infiniband/rxeA/ports/1/hw_counters/rcvd_pkts";
 	struct ibv_send_wr wr;
 	struct end ends[2] = {};
-	long before;
+	long before, from_peer;
 
 	make(&ends[0], "rxeA", "10.77.0.1", sent);
 	make(&ends[1], "rxeB", "10.77.0.2", received);
@@ -367,10 +368,15 @@ int main(int argc, char **argv)
 	} else if (argc == 2 && !strcmp(argv[1], "error")) {
 		start(&ends[0], 6, LONG);
 		ready(&ends[1], &ends[0]);
-		fail(&ends[1]);
+		start(&ends[1], 6, LONG);
 		before = number(received_pkts);
+		from_peer = number(from_peer_pkts);
 		post_send(&ends[0], SIZE, NULL);
 		wait_more(received_pkts, before, "the peer receives nothing");
+		fail(&ends[0]);
+		wait_more(from_peer_pkts, from_peer, "no acknowledgement");
+		post_send(&ends[1], SIZE, NULL);
+		wait_more(from_peer_pkts, from_peer + 1, "no SEND of the peer");
 		usleep(500000);
 	} else if (argc == 2 && !strcmp(argv[1], "destroy")) {
 		start(&ends[0], 6, LONG);
