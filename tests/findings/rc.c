@@ -187,7 +187,7 @@ static void post(struct end *end, struct ibv_send_wr *wr)
 
 static void post_send(struct end *end, unsigned int size, struct ibv_send_wr *next)
 {
-	struct ibv_sge sge = { (unsigned long)sent, size, end->mr->lkey };
+	struct ibv_sge sge = { (unsigned long)end->mr->addr, size, end->mr->lkey };
 	struct ibv_send_wr wr = {
 		.next = next,
 		.sg_list = &sge,
