@@ -6,7 +6,7 @@
  *   rc send SECONDS            posts a SEND, and readies the peer when it has been repeated
  *   rc bind SECONDS            the same with the bind of a memory window behind the SEND
  *   rc full SECONDS COMMAND    posts a SEND of 128 packets, waits for its end, and runs the command
- *   rc error                   posts a SEND, is in error when its acknowledgement comes, and then
+ *   rc error                   posts a SEND, is in error when the ACK comes, and then
  *                              gets a SEND of the peer
  * With slow.ko, which delays what the peer does with the first packet that it takes:
  *   rc destroy                 posts a SEND, and destroys the peer during the delay
@@ -294,7 +294,7 @@ static int written(void)
 	int i, n = 0;
 
 	for (i = 0; i < FULL; i++)
-		n += ((volatile char *)received)[i] != 0;
+		n += __atomic_load_n(&received[i], __ATOMIC_RELAXED) != 0;
 	return n;
 }
 
@@ -374,7 +374,7 @@ int main(int argc, char **argv)
 		post_send(&ends[0], SIZE, NULL);
 		wait_more(received_pkts, before, "the peer receives nothing");
 		fail(&ends[0]);
-		wait_more(from_peer_pkts, from_peer, "no acknowledgement");
+		wait_more(from_peer_pkts, from_peer, "no ACK");
 		post_send(&ends[1], SIZE, NULL);
 		wait_more(from_peer_pkts, from_peer + 1, "no SEND of the peer");
 		usleep(500000);
