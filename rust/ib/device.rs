@@ -127,8 +127,8 @@ impl Device {
     }
 
     /// Whether nothing of a peer's lands in a region's memory once its invalidation has completed.
-    /// On Soft-RoCE a WRITE that has begun goes on, and on siw a packet (`siw_proc_write()`; there
-    /// it does after a deregistration, too, but sees the region as it was).
+    /// On Soft-RoCE and siw a packet whose key was looked at before is written (on siw, by
+    /// `siw_proc_write()`, after a deregistration, too, but it sees the region as it was).
     pub(crate) fn invalidation_is_final(&self) -> bool {
         !self.is_software() && !self.is_soft_roce() || self.is_mended()
     }

@@ -29,6 +29,8 @@ await() {
 		sleep 0.3
 	done
 }
+# dmesg_has PATTERN
+dmesg_has() { dmesg | grep -qE "$1"; }
 # serve [ARG...]: rping's server in host B, which takes connections until the script's end.
 serve() {
 	/run/netns-exec zrsB rping -s -P -a "$ADDR_B" "$@" >/dev/null 2>&1 &

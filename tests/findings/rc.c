@@ -5,6 +5,13 @@
  *   rc retries COUNT SECONDS   posts a SEND with this retry count, and waits for its end
  *   rc send SECONDS            posts a SEND, and readies the peer when it has been repeated
  *   rc bind SECONDS            the same with the bind of a memory window behind the SEND
+ *   rc full SECONDS COMMAND    posts a SEND of 128 packets, waits for its end, and runs the command
+ *   rc error                   posts a SEND, is in error when the ACK comes, and then
+ *                              gets a SEND of the peer
+ * With slow.ko, which delays what the peer does with the first packet that it takes:
+ *   rc destroy                 posts a SEND, and destroys the peer during the delay
+ *   rc invalidate SECONDS      posts a WRITE of three packets to a memory window, which the peer
+ *                              invalidates during the delay
  * Prints a line for each completion, "send: success after 12 ms", and the limit if it ends the
  * wait. Exit status 1 if it could not even post.
  */
@@ -19,7 +26,11 @@
 
 #define PSN 100
 #define SIZE 64
+#define MTU 1024
+#define FULL (128 * MTU)
 #define BIND 1
+#define INVALIDATE 2
+#define WRITE 3
 /* Timeouts: 67 ms and 2.1 s. */
 #define SHORT 14
 #define LONG 19
@@ -34,7 +45,7 @@ struct end {
 	int gid_index;
 };
 
-static char sent[SIZE], received[SIZE];
+static char sent[FULL], received[FULL];
 
 static void check(bool good, const char *what)
 {
@@ -94,13 +105,17 @@ static void make(struct end *end, const char *device, const char *addr, char *me
 		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_RC,
 	};
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+	};
 
 	end->context = open_device(device);
 	find_gid(end, addr);
 	end->pd = ibv_alloc_pd(end->context);
 	check(end->pd, "ibv_alloc_pd");
-	end->mr = ibv_reg_mr(end->pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	end->mr = ibv_reg_mr(end->pd, memory, FULL, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	check(end->mr, "ibv_reg_mr");
 	end->cq = ibv_create_cq(end->context, 16, NULL, NULL, 0);
 	check(end->cq, "ibv_create_cq");
@@ -156,32 +171,65 @@ static void post_receive(struct end *end)
 	check(!ibv_post_recv(end->qp, &wr, &bad), "ibv_post_recv");
 }
 
-static void post_send(struct end *end, struct ibv_send_wr *next)
+static void fail(struct end *end)
 {
-	struct ibv_sge sge = { (unsigned long)sent, SIZE, end->mr->lkey };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	check(!ibv_modify_qp(end->qp, &attr, IBV_QP_STATE), "ibv_modify_qp, ERR");
+}
+
+static void post(struct end *end, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+
+	check(!ibv_post_send(end->qp, wr, &bad), "ibv_post_send");
+}
+
+static void post_send(struct end *end, unsigned int size, struct ibv_send_wr *next)
+{
+	struct ibv_sge sge = { (unsigned long)end->mr->addr, size, end->mr->lkey };
 	struct ibv_send_wr wr = {
 		.next = next,
 		.sg_list = &sge,
 		.num_sge = 1,
 		.opcode = IBV_WR_SEND,
 		.send_flags = IBV_SEND_SIGNALED,
-	}, *bad;
+	};
 
-	check(!ibv_post_send(end->qp, &wr, &bad), "ibv_post_send");
+	post(end, &wr);
 }
 
-static long packets(const char *device)
+static long number(const char *path)
 {
-	char path[128];
 	long n = -1;
 	FILE *f;
 
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/1/hw_counters/sent_pkts",
-		 device);
 	f = fopen(path, "r");
 	check(f && fscanf(f, "%ld", &n) == 1, path);
 	fclose(f);
 	return n;
+}
+
+static long packets(void)
+{
+	return number("/sys/class/infiniband/rxeA/ports/1/hw_counters/sent_pkts");
+}
+
+/* Until what the file says is more than before. */
+static void wait_more(const char *path, long before, const char *what)
+{
+	long from = now_ms();
+
+	while (number(path) <= before) {
+		check(now_ms() < from + 60000, what);
+		usleep(20000);
+	}
+}
+
+/* Until slow.ko delays. */
+static void wait_slow(void)
+{
+	wait_more("/sys/module/slow/parameters/begun", 0, "slow.ko delays nothing");
 }
 
 /*
@@ -190,6 +238,10 @@ static long packets(const char *device)
  */
 static void wait_for(struct end *ends, int count, int seconds, long before)
 {
+	static const char *const names[] = {
+		[0] = "send", [BIND] = "bind", [INVALIDATE] = "invalidate",
+		[WRITE] = "write",
+	};
 	long from = now_ms(), ms;
 	bool readied = before < 0;
 	struct ibv_wc wc;
@@ -200,7 +252,7 @@ static void wait_for(struct end *ends, int count, int seconds, long before)
 		n = ibv_poll_cq(ends[0].cq, 1, &wc);
 		check(n >= 0, "ibv_poll_cq");
 		if (n == 1) {
-			printf("%s: %s after %ld ms\n", wc.wr_id == BIND ? "bind" : "send",
+			printf("%s: %s after %ld ms\n", names[wc.wr_id],
 			       ibv_wc_status_str(wc.status), ms);
 			count--;
 			continue;
@@ -209,7 +261,7 @@ static void wait_for(struct end *ends, int count, int seconds, long before)
 			printf("nothing more after %ld ms\n", ms);
 			return;
 		}
-		if (!readied && packets("rxeA") >= before + 2) {
+		if (!readied && packets() >= before + 2) {
 			ready(&ends[1], &ends[0]);
 			readied = true;
 			printf("the SEND was repeated after %ld ms\n", ms);
@@ -218,16 +270,75 @@ static void wait_for(struct end *ends, int count, int seconds, long before)
 	}
 }
 
-int main(int argc, char **argv)
+static struct ibv_send_wr bind_to(struct end *end, char *memory, unsigned int access)
 {
-	struct ibv_send_wr bind = {
+	struct ibv_mw *mw = ibv_alloc_mw(end->pd, IBV_MW_TYPE_2);
+	struct ibv_send_wr wr = {
 		.wr_id = BIND,
 		.opcode = IBV_WR_BIND_MW,
 		.send_flags = IBV_SEND_SIGNALED,
 	};
+
+	check(mw, "ibv_alloc_mw");
+	wr.bind_mw.mw = mw;
+	wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+	wr.bind_mw.bind_info.mr = end->mr;
+	wr.bind_mw.bind_info.addr = (unsigned long)memory;
+	wr.bind_mw.bind_info.length = FULL;
+	wr.bind_mw.bind_info.mw_access_flags = access;
+	return wr;
+}
+
+static int written(void)
+{
+	int i, n = 0;
+
+	for (i = 0; i < FULL; i++)
+		n += __atomic_load_n(&received[i], __ATOMIC_RELAXED) != 0;
+	return n;
+}
+
+static void invalidate(struct end *ends, int seconds)
+{
+	struct ibv_send_wr wr = bind_to(&ends[1], received, IBV_ACCESS_REMOTE_WRITE);
+	struct ibv_sge sge = { (unsigned long)sent, 3 * MTU, ends[0].mr->lkey };
+	int before;
+
+	ready(&ends[1], &ends[0]);
+	start(&ends[1], 6, LONG);
+	post(&ends[1], &wr);
+	wait_for(&ends[1], 1, 60, -1);
+	memset(sent, 0xee, sizeof(sent));
+	memset(received, 0, sizeof(received));
+	post(&ends[0], &(struct ibv_send_wr) {
+		.wr_id = WRITE,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = { (unsigned long)received, wr.bind_mw.rkey },
+	});
+	wait_slow();
+	post(&ends[1], &(struct ibv_send_wr) {
+		.wr_id = INVALIDATE,
+		.opcode = IBV_WR_LOCAL_INV,
+		.send_flags = IBV_SEND_SIGNALED,
+		.invalidate_rkey = wr.bind_mw.rkey,
+	});
+	wait_for(&ends[1], 1, seconds, -1);
+	before = written();
+	wait_for(ends, 1, seconds, -1);
+	printf("written: %d bytes before the completion, %d after it\n", before,
+	       written() - before);
+}
+
+int main(int argc, char **argv)
+{
+	const char *received_pkts = "/sys/class/infiniband/rxeB/ports/1/hw_counters/rcvd_pkts";
+	const char *from_peer_pkts = "/sys/class/infiniband/rxeA/ports/1/hw_counters/rcvd_pkts";
+	struct ibv_send_wr wr;
 	struct end ends[2] = {};
-	struct ibv_mw *mw;
-	long before;
+	long before, from_peer;
 
 	make(&ends[0], "rxeA", "10.77.0.1", sent);
 	make(&ends[1], "rxeB", "10.77.0.2", received);
@@ -235,26 +346,51 @@ int main(int argc, char **argv)
 	ready(&ends[0], &ends[1]);
 	if (argc == 4 && !strcmp(argv[1], "retries")) {
 		start(&ends[0], atoi(argv[2]), SHORT);
-		post_send(&ends[0], NULL);
+		post_send(&ends[0], SIZE, NULL);
 		wait_for(ends, 1, atoi(argv[3]), -1);
 	} else if (argc == 3 && !strcmp(argv[1], "send")) {
 		start(&ends[0], 6, LONG);
-		before = packets("rxeA");
-		post_send(&ends[0], NULL);
+		before = packets();
+		post_send(&ends[0], SIZE, NULL);
 		wait_for(ends, 1, atoi(argv[2]), before);
 	} else if (argc == 3 && !strcmp(argv[1], "bind")) {
 		start(&ends[0], 6, LONG);
-		mw = ibv_alloc_mw(ends[0].pd, IBV_MW_TYPE_2);
-		check(mw, "ibv_alloc_mw");
-		bind.bind_mw.mw = mw;
-		bind.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
-		bind.bind_mw.bind_info.mr = ends[0].mr;
-		bind.bind_mw.bind_info.addr = (unsigned long)sent;
-		bind.bind_mw.bind_info.length = SIZE;
-		bind.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_READ;
-		before = packets("rxeA");
-		post_send(&ends[0], &bind);
+		wr = bind_to(&ends[0], sent, IBV_ACCESS_REMOTE_READ);
+		before = packets();
+		post_send(&ends[0], SIZE, &wr);
 		wait_for(ends, 2, atoi(argv[2]), before);
+	} else if (argc == 4 && !strcmp(argv[1], "full")) {
+		start(&ends[0], 6, SHORT);
+		post_send(&ends[0], FULL, NULL);
+		wait_for(ends, 1, atoi(argv[2]), -1);
+		fflush(stdout);
+		check(!system(argv[3]), argv[3]);
+	} else if (argc == 2 && !strcmp(argv[1], "error")) {
+		start(&ends[0], 6, LONG);
+		ready(&ends[1], &ends[0]);
+		start(&ends[1], 6, LONG);
+		before = number(received_pkts);
+		from_peer = number(from_peer_pkts);
+		post_send(&ends[0], SIZE, NULL);
+		wait_more(received_pkts, before, "the peer receives nothing");
+		fail(&ends[0]);
+		wait_more(from_peer_pkts, from_peer, "no ACK");
+		post_send(&ends[1], SIZE, NULL);
+		wait_more(from_peer_pkts, from_peer + 1, "no SEND of the peer");
+		usleep(500000);
+	} else if (argc == 2 && !strcmp(argv[1], "destroy")) {
+		start(&ends[0], 6, LONG);
+		ready(&ends[1], &ends[0]);
+		post_send(&ends[0], SIZE, NULL);
+		wait_slow();
+		before = now_ms();
+		/* What the peer has received is dropped, at once. */
+		fail(&ends[1]);
+		check(!ibv_destroy_qp(ends[1].qp), "ibv_destroy_qp");
+		printf("destroyed after %ld ms\n", now_ms() - before);
+	} else if (argc == 3 && !strcmp(argv[1], "invalidate")) {
+		start(&ends[0], 6, LONG);
+		invalidate(ends, atoi(argv[2]));
 	} else {
 		return 2;
 	}

@@ -23,6 +23,7 @@ module_param(addr, charp, 0);
 struct conn {
 	const char *name;
 	struct rdma_cm_id *id;
+	int error;
 	/* Its handler does not return from the route's event. */
 	bool stuck;
 	struct completion event;
@@ -42,6 +43,7 @@ static int handler(struct rdma_cm_id *id, struct rdma_cm_event *event)
 		complete(&removal);
 		return 0;
 	}
+	conn->error = event->status;
 	complete(&conn->event);
 	/* The connection manager's only thread waits here. */
 	if (conn->stuck && event->event == RDMA_CM_EVENT_ROUTE_RESOLVED)
@@ -58,13 +60,16 @@ static int resolve(struct conn *conn)
 	to.sin_addr.s_addr = in_aton(addr);
 	conn->id = rdma_create_id(&init_net, handler, conn, RDMA_PS_TCP,
 				  IB_QPT_RC);
-	if (IS_ERR(conn->id))
-		return PTR_ERR(conn->id);
+	if (IS_ERR(conn->id)) {
+		ret = PTR_ERR(conn->id);
+		conn->id = NULL;
+		return ret;
+	}
 	ret = rdma_resolve_addr(conn->id, NULL, (struct sockaddr *)&to,
 				TIMEOUT_MS);
 	if (!ret)
 		wait_for_completion(&conn->event);
-	return ret;
+	return ret ?: conn->error;
 }
 
 /*
@@ -88,22 +93,34 @@ static int __init removal_init(void)
 	/* In the order in which the device's end reaches them. */
 	ret = resolve(&victim) ?: resolve(&other);
 	if (ret)
-		return ret;
+		goto err;
+	task = kthread_create(destroy, NULL, "destroy");
+	if (IS_ERR(task)) {
+		ret = PTR_ERR(task);
+		goto err;
+	}
 	other.stuck = true;
 	ret = rdma_resolve_route(other.id, TIMEOUT_MS);
 	if (ret)
-		return ret;
+		goto err_task;
 	wait_for_completion(&other.event);
 	ret = rdma_resolve_route(victim.id, TIMEOUT_MS);
 	if (ret)
-		return ret;
-	task = kthread_create(destroy, NULL, "destroy");
-	if (IS_ERR(task))
-		return PTR_ERR(task);
+		goto err_task;
 	kthread_bind(task, 0);
 	sched_set_fifo(task);
 	wake_up_process(task);
 	return 0;
+
+err_task:
+	kthread_stop(task);
+err:
+	/* A handler that is stuck is waited for. */
+	if (other.id)
+		rdma_destroy_id(other.id);
+	if (victim.id)
+		rdma_destroy_id(victim.id);
+	return ret;
 }
 module_init(removal_init);
 
