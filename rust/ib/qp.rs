@@ -155,8 +155,8 @@ struct QpEvents {
     ctx: *mut c_void,
 }
 
-/// Passes on that a message has arrived before the connection manager's last one, which may be lost:
-/// the connection is established then. All other events are the completion queue's.
+/// Tells the connection manager that a message has arrived before its own last one, which may be
+/// lost: the connection is established then. All other events are the completion queue's.
 ///
 /// # Safety
 ///

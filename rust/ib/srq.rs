@@ -40,8 +40,8 @@ pub(crate) trait SrqHandler: Send + Sync + Sized + 'static {
 ///
 /// # Invariants
 ///
-/// `ptr` is a queue made in `pd`, owned by this object; `ctx` comes from `Arc::into_raw` of the type
-/// that `put_ctx` is for.
+/// `ptr` is a queue made in `pd`, owned by this object; `ctx` comes from `Arc::into_raw` of the
+/// type that `put_ctx` is for.
 pub(crate) struct Srq {
     ptr: NonNull<bindings::ib_srq>,
     ctx: *mut c_void,

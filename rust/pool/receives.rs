@@ -124,8 +124,9 @@ impl Receives {
         self.events.is_some()
     }
 
-    /// Whether the device has said that the queue has failed. A link that stores its queue first and
-    /// asks then is found by the worker that ends the links, or finds it.
+    /// Whether the device has said that the queue has failed. A link that is being made stores its
+    /// queue and then asks: either the worker that ends the queue's links finds the link, or the
+    /// link finds the failure.
     pub(crate) fn has_failed(&self) -> bool {
         let events = self.events.as_ref();
         events.is_some_and(|events| events.failed.load(Acquire))

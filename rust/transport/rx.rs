@@ -9,12 +9,12 @@
 //! drain, arm, poll again. So an event may find an empty queue, which is normal, and no completion
 //! is lost.
 //!
-//! A thread here has the `drain` mutex and may sleep, but the link stands still meanwhile: what takes
-//! long (a window's memory, the end of a link) is left to workers. It takes `Link::tx` and then,
-//! after it, a connection's lock; never both at once. It knows connections as [`ConnOps`] and the pool
-//! as [`Pool`], no socket. A message's credit goes through `proto/link_flow.rs` (of the link)
-//! and `proto/channel/window.rs` (of the channel); blocks that are posted again are counted in
-//! `backlog.rs`, and `tx.rs` tells the peer.
+//! A thread here has the `drain` mutex and may sleep, but the link stands still meanwhile: what
+//! takes long (a window's memory, the end of a link) is left to workers. The thread takes
+//! `Link::tx`, and a connection's lock after that was released. This file knows connections as
+//! [`ConnOps`] and receive memory as [`Pool`], and no socket. The link's credit is counted in
+//! `proto/link_flow.rs`, the channel's in `proto/channel/window.rs`; blocks that are posted again
+//! are counted in `backlog.rs`, and `tx.rs` tells the peer.
 
 #![deny(unsafe_code)]
 
