@@ -13,7 +13,8 @@
 static unsigned long splice_eof;
 module_param(splice_eof, ulong, 0);
 
-static __typeof_unqual__(const struct proto_ops) dgram_ops;
+static __typeof_unqual__(const struct proto_ops)
+	dgram_ops;
 
 static int connects(struct kprobe *probe, struct pt_regs *regs)
 {
