@@ -32,12 +32,12 @@ impl<R: Registers, O> Storage for Mem<R, O> {
 pub struct Shared(AtomicU64);
 
 impl WordCell for Shared {
-    fn load(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.load(order)
     }
 
-    fn store(&self, bits: u64) {
-        self.0.store(bits, Ordering::Release);
+    fn store(&self, bits: u64, order: Ordering) {
+        self.0.store(bits, order);
     }
 }
 

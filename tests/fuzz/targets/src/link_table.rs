@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
 
 use zrs_core::entry_word::{Ends, EntryWord, Word, WordCell, Work};
 use zrs_core::link_flow::{LinkFlow, CONTROL_RESERVE, MIN_CREDIT};
@@ -48,11 +49,11 @@ impl Regs {
 struct Bits(Cell<u64>);
 
 impl WordCell for Bits {
-    fn load(&self) -> u64 {
+    fn load(&self, _: Ordering) -> u64 {
         self.0.get()
     }
 
-    fn store(&self, bits: u64) {
+    fn store(&self, bits: u64, _: Ordering) {
         self.0.set(bits);
     }
 }
