@@ -6,9 +6,11 @@
 //! often asked for. The holder of the entry's lock publishes it after each change of the registers,
 //! before it releases the lock, so under the lock the word is the present state, also while the
 //! registers are parked. Without the lock it is the state after some earlier change; a reader sees
-//! at least those that happened before what made it look.
+//! at least those that happened before what made it look. It also sees all that the publisher did
+//! before it published the word.
 
 use core::ops::{BitAnd, BitOr};
+use core::sync::atomic::Ordering;
 
 use super::ChanId;
 
@@ -117,10 +119,10 @@ impl Word {
 
 /// The memory of a word: an atomic of 64 bits.
 pub trait WordCell {
-    /// An acquiring load.
-    fn load(&self) -> u64;
-    /// A releasing store.
-    fn store(&self, bits: u64);
+    /// Loads the bits; `order`: `Relaxed` or `Acquire`.
+    fn load(&self, order: Ordering) -> u64;
+    /// Stores the bits; `order`: `Relaxed` or `Release`.
+    fn store(&self, bits: u64, order: Ordering);
 }
 
 /// A word that is published. Only the holder of the entry's lock writes it.
@@ -134,13 +136,14 @@ impl<C: WordCell> EntryWord<C> {
 
     /// The word as it was published last.
     pub fn load(&self) -> Word {
-        Word(self.0.load())
+        Word(self.0.load(Ordering::Acquire))
     }
 
     /// Publishes `word`. Under the entry's lock.
     pub fn publish(&self, word: Word) {
-        if self.0.load() != word.0 {
-            self.0.store(word.0);
+        // The lock orders the stores of its holders.
+        if self.0.load(Ordering::Relaxed) != word.0 {
+            self.0.store(word.0, Ordering::Release);
         }
     }
 

@@ -26,6 +26,7 @@
 
 use core::cell::Cell;
 use core::mem;
+use core::sync::atomic::Ordering;
 
 use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
@@ -413,12 +414,20 @@ struct Entry {
 pub(crate) type ConnWord = EntryWord<Atomic<u64>>;
 
 impl WordCell for Atomic<u64> {
-    fn load(&self) -> u64 {
-        Atomic::load(self, Acquire)
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        match order {
+            Ordering::Relaxed => Atomic::load(self, Relaxed),
+            _ => Atomic::load(self, Acquire),
+        }
     }
 
-    fn store(&self, bits: u64) {
-        Atomic::store(self, bits, Release);
+    #[inline(always)]
+    fn store(&self, bits: u64, order: Ordering) {
+        match order {
+            Ordering::Relaxed => Atomic::store(self, bits, Relaxed),
+            _ => Atomic::store(self, bits, Release),
+        }
     }
 }
 

@@ -10,14 +10,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zrs_core::channel::Channel;
 use zrs_core::entry_word::{EntryWord, Word, WordCell, Work};
 use zrs_core::link_table::{
-    Backing, Grant, GrantError, LinkTable, Parked, Registers, Slot, Storage, Way, CHUNK,
+    Backing, Grant, GrantError, LinkTable, Parked, Recall, Registers, Slot, Storage, Way, CHUNK,
 };
 use zrs_core::ChanId;
+
+/// The owner of an entry.
+pub trait Owner<R> {
+    /// Returns the grant that it keeps, as [`Storage::recall`] wants it.
+    fn recall(&self, _: ChanId, _: &mut Recall) -> Option<Grant<Box<R>>> {
+        None
+    }
+}
+
+// These keep none.
+impl<R> Owner<R> for u32 {}
+impl<R> Owner<R> for u64 {}
+impl<R> Owner<R> for usize {}
 
 /// Storage for registers of any type.
 pub struct Mem<R, O>(PhantomData<(R, O)>);
 
-impl<R: Registers, O> Storage for Mem<R, O> {
+impl<R: Registers, O: Owner<R>> Storage for Mem<R, O> {
     type Regs = R;
     type Cell = Box<R>;
     type Owner = O;
@@ -25,6 +38,10 @@ impl<R: Registers, O> Storage for Mem<R, O> {
     type L2 = Vec<Way<R::Parked>>;
     type Chunk = Vec<Backing<R::Parked, O>>;
     type Bulk = Vec<Option<Self::Chunk>>;
+
+    fn recall(owner: &O, id: ChanId, recall: &mut Recall) -> Option<Grant<Box<R>>> {
+        owner.recall(id, recall)
+    }
 }
 
 /// The memory of a word.
@@ -32,12 +49,12 @@ impl<R: Registers, O> Storage for Mem<R, O> {
 pub struct Shared(AtomicU64);
 
 impl WordCell for Shared {
-    fn load(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.load(order)
     }
 
-    fn store(&self, bits: u64) {
-        self.0.store(bits, Ordering::Release);
+    fn store(&self, bits: u64, order: Ordering) {
+        self.0.store(bits, order);
     }
 }
 
@@ -68,12 +85,12 @@ impl From<GrantError> for Denied {
 
 /// A table, and the words of its entries, which are published as the module publishes them: when an
 /// entry is made, with each change, and when it is freed.
-pub struct Table<R: Registers, O> {
+pub struct Table<R: Registers, O: Owner<R>> {
     table: LinkTable<Mem<R, O>>,
     words: BTreeMap<u32, EntryWord<Shared>>,
 }
 
-impl<R: Registers, O> Deref for Table<R, O> {
+impl<R: Registers, O: Owner<R>> Deref for Table<R, O> {
     type Target = LinkTable<Mem<R, O>>;
 
     fn deref(&self) -> &Self::Target {
@@ -81,13 +98,13 @@ impl<R: Registers, O> Deref for Table<R, O> {
     }
 }
 
-impl<R: Registers, O> DerefMut for Table<R, O> {
+impl<R: Registers, O: Owner<R>> DerefMut for Table<R, O> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.table
     }
 }
 
-impl<R: Worded, O> Table<R, O> {
+impl<R: Worded, O: Owner<R>> Table<R, O> {
     fn publish(&mut self, id: ChanId, word: Word) {
         let new = || EntryWord::new(Shared::default());
         self.words.entry(id.index).or_insert_with(new).publish(word);
@@ -105,8 +122,13 @@ impl<R: Worded, O> Table<R, O> {
     }
 
     pub fn write_back(&mut self, grant: Grant<Box<R>>) {
-        self.publish(grant.id(), grant.regs().word(grant.id()));
+        self.publish_of(&grant);
         self.table.write_back(grant);
+    }
+
+    /// Publishes the word of registers that stay granted.
+    pub fn publish_of(&mut self, grant: &Grant<Box<R>>) {
+        self.publish(grant.id(), grant.regs().word(grant.id()));
     }
 
     pub fn remove(&mut self, id: ChanId) -> Result<O, GrantError> {
@@ -145,7 +167,11 @@ pub struct Tiers {
 
 impl Tiers {
     /// An empty table; free slots hold the result of `blank`.
-    pub fn table<R: Registers, O>(self, seed: u64, mut blank: impl FnMut() -> R) -> Table<R, O> {
+    pub fn table<R: Registers, O: Owner<R>>(
+        self,
+        seed: u64,
+        mut blank: impl FnMut() -> R,
+    ) -> Table<R, O> {
         let table = LinkTable::new(
             (0..self.hot)
                 .map(|_| Slot::new(Box::new(blank())))
@@ -167,7 +193,7 @@ pub fn chunk<P, O>() -> Vec<Backing<P, O>> {
 }
 
 /// Takes an entry, with a further chunk if it needs one.
-pub fn submit<R: Worded, O>(
+pub fn submit<R: Worded, O: Owner<R>>(
     t: &mut Table<R, O>,
     owner: O,
     make: impl FnOnce(ChanId) -> R,

@@ -9,7 +9,7 @@ use zrs_core::entry_word::{Ends, Word, Work};
 use zrs_core::link_table::Registers;
 use zrs_core::ChanId;
 
-use common::table::{Table, Tiers, Worded};
+use common::table::{Owner, Table, Tiers, Worded};
 
 thread_local! {
     /// How often each entry's registers are parked somewhere just now.
@@ -103,7 +103,7 @@ impl Count {
     }
 }
 
-pub fn table<O>(tiers: Tiers, seed: u64) -> Table<Regs, O> {
+pub fn table<O: Owner<Regs>>(tiers: Tiers, seed: u64) -> Table<Regs, O> {
     tiers.table(seed, || Regs::new(ChanId::default(), 0, Work::NONE))
 }
 

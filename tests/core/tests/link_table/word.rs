@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 use zrs_core::entry_word::{Ends, EntryWord, Word, WordCell, Work};
@@ -23,11 +24,11 @@ struct Bits {
 }
 
 impl WordCell for &Bits {
-    fn load(&self) -> u64 {
+    fn load(&self, _: Ordering) -> u64 {
         self.bits.get()
     }
 
-    fn store(&self, bits: u64) {
+    fn store(&self, bits: u64, _: Ordering) {
         self.bits.set(bits);
         self.stores.set(self.stores.get() + 1);
     }
@@ -113,11 +114,11 @@ struct World {
 struct In<'a>(&'a Cell<u64>);
 
 impl WordCell for In<'_> {
-    fn load(&self) -> u64 {
+    fn load(&self, _: Ordering) -> u64 {
         self.0.get()
     }
 
-    fn store(&self, bits: u64) {
+    fn store(&self, bits: u64, _: Ordering) {
         self.0.set(bits);
     }
 }

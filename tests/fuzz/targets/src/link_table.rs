@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A host's state of a link: the link table, with several parties that hold entries, against a map,
-//! and the credit of both sides of a link against counters that do not wrap.
+//! A host's state of a link: the link table, with several parties that hold entries and owners that
+//! keep grants, against a map, and the credit of both sides of a link against counters that do not wrap.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 use zrs_core::entry_word::{Ends, EntryWord, Word, WordCell, Work};
 use zrs_core::link_flow::{LinkFlow, CONTROL_RESERVE, MIN_CREDIT};
 use zrs_core::link_table::{
-    Backing, Grant, GrantError, LinkTable, Registers, Slot, Storage, Way, CHUNK,
+    Backing, Grant, GrantError, LinkTable, Recall, Registers, Slot, Storage, Way, CHUNK,
 };
 use zrs_core::ChanId;
 
@@ -48,12 +50,44 @@ impl Regs {
 struct Bits(Cell<u64>);
 
 impl WordCell for Bits {
-    fn load(&self) -> u64 {
+    fn load(&self, _: Ordering) -> u64 {
         self.0.get()
     }
 
-    fn store(&self, bits: u64) {
+    fn store(&self, bits: u64, _: Ordering) {
         self.0.set(bits);
+    }
+}
+
+/// What the table does while it asks owners.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Asks {
+    /// It needs a slot.
+    #[default]
+    Room,
+    /// It sweeps.
+    Sweep,
+    /// It counts.
+    Count,
+}
+
+/// The owner of an entry, as a socket is one.
+struct Owner {
+    number: u16,
+    id: Cell<Option<ChanId>>,
+    /// The lock is taken: the table must not get the grant.
+    locked: Cell<bool>,
+    grant: RefCell<Option<Grant<Box<Regs>>>>,
+    /// Used since the sweep came by, as the grant has it.
+    used: Cell<bool>,
+    /// Uses of the kept grant that the table has not counted.
+    uncounted: Cell<u64>,
+    asks: Rc<Cell<Asks>>,
+}
+
+impl Owner {
+    fn keeps(&self) -> bool {
+        self.grant.borrow().is_some()
     }
 }
 
@@ -62,11 +96,27 @@ struct Mem;
 impl Storage for Mem {
     type Regs = Regs;
     type Cell = Box<Regs>;
-    type Owner = u16;
+    type Owner = Rc<Owner>;
     type Hot = Vec<Slot<Box<Regs>>>;
     type L2 = Vec<Way<<Regs as Registers>::Parked>>;
-    type Chunk = Vec<Backing<<Regs as Registers>::Parked, u16>>;
+    type Chunk = Vec<Backing<<Regs as Registers>::Parked, Rc<Owner>>>;
     type Bulk = Vec<Option<Self::Chunk>>;
+
+    fn recall(owner: &Rc<Owner>, id: ChanId, recall: &mut Recall) -> Option<Grant<Box<Regs>>> {
+        if owner.locked.get() {
+            return None;
+        }
+        assert_eq!(owner.id.get(), Some(id), "somebody else's entry");
+        let mut kept = owner.grant.borrow_mut();
+        let wants = recall.wants(kept.as_mut()?);
+        owner.uncounted.set(0);
+        match owner.asks.get() {
+            Asks::Room => {}
+            Asks::Sweep => assert_eq!(wants, !owner.used.replace(false)),
+            Asks::Count => assert!(!wants, "it only counts"),
+        }
+        wants.then(|| kept.take()).flatten()
+    }
 }
 
 fn work_of(bits: u16) -> Work {
@@ -80,7 +130,8 @@ struct Course {
     /// The words of the entries, by number.
     words: BTreeMap<u32, EntryWord<Bits>>,
     /// Generation, owner and registers as they were written last, by number.
-    live: BTreeMap<u32, (u32, u16, Regs)>,
+    live: BTreeMap<u32, (u32, Rc<Owner>, Regs)>,
+    asks: Rc<Cell<Asks>>,
     gens: BTreeMap<u32, u32>,
     former: Vec<ChanId>,
     held: Vec<Grant<Box<Regs>>>,
@@ -112,6 +163,7 @@ impl Course {
             t: t.expect("whole sets"),
             words: BTreeMap::new(),
             live: BTreeMap::new(),
+            asks: Rc::default(),
             gens: BTreeMap::new(),
             former: Vec::new(),
             held: Vec::new(),
@@ -123,11 +175,20 @@ impl Course {
         }
     }
 
+    /// A party has the entry, or its owner keeps the grant.
     fn locked(&self, id: ChanId) -> bool {
-        self.held.iter().any(|g| g.id() == id)
+        let owner = self.live.get(&id.index).filter(|e| e.0 == id.gen);
+        self.held.iter().any(|g| g.id() == id) || owner.is_some_and(|e| e.1.keeps())
     }
 
-    fn submit(&mut self, owner: u16) {
+    /// Grants that are out, and that the table cannot get back.
+    fn at_work(&self) -> usize {
+        let owners = self.live.values().map(|e| &e.1);
+        let locked = owners.filter(|o| o.keeps() && o.locked.get()).count();
+        self.held.len() + locked
+    }
+
+    fn submit(&mut self, number: u16) {
         let full = self.live.len() == self.homes;
         assert_eq!(
             self.t.wants_chunk(),
@@ -139,15 +200,25 @@ impl Course {
             self.homes += CHUNK;
         }
         let mut made = None;
-        let got = self.t.submit(owner, |id| {
-            let (writes, work) = (0, work_of(owner));
+        let owner = Rc::new(Owner {
+            number,
+            id: Cell::new(None),
+            locked: Cell::new(false),
+            grant: RefCell::new(None),
+            used: Cell::new(false),
+            uncounted: Cell::new(0),
+            asks: self.asks.clone(),
+        });
+        let got = self.t.submit(owner.clone(), |id| {
+            let (writes, work) = (0, work_of(number));
             *made.insert(Regs { id, writes, work })
         });
         assert_eq!(got.is_ok(), self.live.len() < self.homes);
-        let (Ok(id), Some(regs)) = (got, made) else {
-            assert_eq!(got, Err(owner));
+        let (Ok(id), Some(regs)) = (got.clone(), made) else {
+            assert!(got.is_err_and(|back| Rc::ptr_eq(&back, &owner)));
             return;
         };
+        owner.id.set(Some(id));
         assert_eq!(regs.id, id);
         assert!((1..=self.homes as u32).contains(&id.index));
         let gen = self.gens.entry(id.index).or_default();
@@ -180,10 +251,11 @@ impl Course {
                 assert!(!self.locked(id), "granted to two");
                 assert_eq!((grant.id(), Some(**grant.regs())), (id, known));
                 self.granted += 1;
+                self.live[&id.index].1.used.set(true);
                 self.held.push(grant);
             }
             Err(why) => {
-                let crowded = self.held.len() == self.slots;
+                let crowded = self.at_work() == self.slots;
                 match why {
                     GrantError::Unknown => assert_eq!(known, None),
                     GrantError::Locked => assert!(self.locked(id)),
@@ -199,6 +271,15 @@ impl Course {
         if self.held.is_empty() {
             return;
         }
+        let grant = self.worked_on(which, value);
+        let owner = &self.live[&grant.id().index].1;
+        owner.uncounted.set(0);
+        owner.locked.set(false);
+        self.t.write_back(grant);
+    }
+
+    /// A party's work on an entry is done.
+    fn worked_on(&mut self, which: usize, value: u16) -> Grant<Box<Regs>> {
         let mut grant = self.held.swap_remove(which % self.held.len());
         let regs = grant.regs_mut();
         regs.writes += 1;
@@ -208,7 +289,53 @@ impl Course {
             entry.2 = regs;
         }
         self.publish(regs.id, regs.word());
-        self.t.write_back(grant);
+        grant
+    }
+
+    /// The owner keeps the grant that a party is done with.
+    fn keep(&mut self, which: usize, value: u16) {
+        if self.held.is_empty() {
+            return;
+        }
+        let grant = self.worked_on(which, value);
+        let owner = &self.live[&grant.id().index].1;
+        owner.locked.set(false);
+        assert!(owner.grant.replace(Some(grant)).is_none());
+    }
+
+    /// A party works on an entry whose owner keeps the grant, under the lock of the owner.
+    fn use_again(&mut self, id: ChanId) {
+        let known = self.live.get(&id.index).filter(|e| e.0 == id.gen);
+        let Some((_, owner, regs)) = known.filter(|e| !e.1.locked.get()) else {
+            return;
+        };
+        let Some(mut grant) = owner.grant.take() else {
+            return;
+        };
+        assert_eq!((grant.id(), **grant.regs_again()), (id, *regs));
+        owner.locked.set(true);
+        owner.used.set(true);
+        owner.uncounted.set(owner.uncounted.get() + 1);
+        self.granted += 1;
+        self.held.push(grant);
+    }
+
+    /// A thread takes, or releases, the lock of an owner that keeps its grant, and does not use it.
+    fn lock(&mut self, id: ChanId) {
+        let known = self.live.get(&id.index).filter(|e| e.0 == id.gen);
+        if let Some((_, owner, _)) = known.filter(|e| e.1.keeps()) {
+            owner.locked.set(!owner.locked.get());
+        }
+    }
+
+    fn count(&mut self, first: u32, slots: u32) {
+        self.asks.set(Asks::Count);
+        let before = self.t.stats();
+        let more = self.t.count_hits(first, slots);
+        assert_eq!(more, first + slots < self.t.reached());
+        let after = self.t.stats();
+        assert_eq!((after.hot, after.parked), (before.hot, before.parked));
+        self.asks.set(Asks::Room);
     }
 
     fn publish(&mut self, id: ChanId, word: Word) {
@@ -221,9 +348,10 @@ impl Course {
         let expected = match known {
             None => Err(GrantError::Unknown),
             Some(_) if self.locked(id) => Err(GrantError::Locked),
-            Some(entry) => Ok(entry.1),
+            Some(entry) => Ok(entry.1.number),
         };
-        assert_eq!(self.t.remove(id), expected);
+        let got = self.t.remove(id);
+        assert_eq!(got.map(|owner| owner.number), expected);
         self.contended += u64::from(expected == Err(GrantError::Locked));
         if expected.is_ok() {
             self.publish(id, Word::FREE);
@@ -236,13 +364,19 @@ impl Course {
         assert_eq!(stats.entries as usize, self.live.len());
         assert_eq!(self.t.len() as usize, self.live.len());
         assert_eq!(self.t.is_empty(), self.live.is_empty());
-        assert!(stats.hot as usize <= self.slots && stats.hot as usize >= self.held.len());
+        assert!(stats.hot as usize <= self.slots);
+        let kept = self.live.values().filter(|e| e.1.keeps()).count();
+        assert!(stats.hot as usize >= self.held.len() + kept);
         assert!(stats.hot + stats.l2 <= stats.entries);
         let came = stats.hits + stats.l2_hits + stats.faults;
-        assert_eq!(came, self.granted);
+        let uncounted: u64 = self.live.values().map(|e| e.1.uncounted.get()).sum();
+        assert_eq!(came + uncounted, self.granted);
         assert_eq!(stats.contended, self.contended);
     }
 }
+
+/// From here on the first byte of a step is for kept grants, except for two kinds.
+const KEPT: u8 = 0xc0;
 
 fn table(input: &mut Input<'_>) {
     let mut c = Course::new(input);
@@ -260,31 +394,40 @@ fn table(input: &mut Input<'_>) {
             },
         };
         match what % 8 {
+            0 | 1 if what >= KEPT => c.keep(which, value),
+            2 | 3 if what >= KEPT => c.use_again(id),
+            4 if what >= KEPT => c.lock(id),
+            5 if what >= KEPT => c.count(u32::from(value) % 4, u32::from(value >> 8) % 4),
             0 | 1 => c.submit(value),
             2 => c.ask(id, None),
             3 => c.ask(id, Some(work_of(value >> 4))),
             4 | 5 => c.write_back(which, value),
             6 => c.remove(id),
             _ if value & 1 == 0 => {
-                let held: Vec<ChanId> = c.held.iter().map(Grant::id).collect();
+                let mut held: Vec<ChanId> = c.held.iter().map(Grant::id).collect();
+                let locked = c.live.values().filter(|e| e.1.locked.get());
+                held.extend(locked.filter_map(|e| e.1.id.get()));
+                c.asks.set(Asks::Sweep);
                 let before = c.t.stats();
                 let mut parked = 0;
                 c.t.sweep(u32::from(value >> 1) % 6, |id, owner| {
                     assert!(!held.contains(&id), "parked while it was locked");
                     assert_eq!(c.live[&id.index].0, id.gen);
-                    assert_eq!(c.live[&id.index].1, *owner);
+                    assert!(Rc::ptr_eq(&c.live[&id.index].1, owner) && !owner.keeps());
                     parked += 1;
                 });
+                c.asks.set(Asks::Room);
                 let after = c.t.stats();
                 assert_eq!(after.parked - before.parked, parked);
                 assert_eq!(u64::from(before.hot - after.hot), parked);
             }
             _ => {
                 let from = u32::from(value % 12);
-                let next = c.live.range(from..).next().map(|(q, e)| (*q, e.1));
-                assert_eq!(c.t.next_from(from).map(|(q, o)| (q, *o)), next);
+                let next = c.live.range(from..).next().map(|(q, e)| (*q, e.1.number));
+                assert_eq!(c.t.next_from(from).map(|(q, o)| (q, o.number)), next);
                 let known = c.live.get(&id.index).filter(|e| e.0 == id.gen);
-                assert_eq!(c.t.owner(id), known.map(|e| &e.1));
+                let owner = c.t.owner(id).map(Rc::as_ptr);
+                assert_eq!(owner, known.map(|e| Rc::as_ptr(&e.1)));
             }
         }
         c.check();
@@ -292,9 +435,15 @@ fn table(input: &mut Input<'_>) {
     while !c.held.is_empty() {
         c.write_back(0, 0);
     }
+    c.live.values().for_each(|e| e.1.locked.set(false));
     // Nothing is lost, wherever it is.
-    for (q, (gen, ..)) in c.live.clone() {
-        c.ask(ChanId { index: q, gen }, None);
+    for (q, (gen, owner, _)) in c.live.clone() {
+        let id = ChanId { index: q, gen };
+        if owner.keeps() {
+            c.use_again(id);
+        } else {
+            c.ask(id, None);
+        }
         assert_eq!(c.held.len(), 1);
         c.write_back(0, 0);
     }
