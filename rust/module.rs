@@ -8,7 +8,7 @@
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Release};
 use kernel::sync::Arc;
-use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
 
 use crate::dgram::context::Dgrams;
 use crate::ib::device::{Client, Device, DeviceEvent};
@@ -62,11 +62,11 @@ pub(crate) struct DeviceUse {
     has_failed: Atomic<bool>,
     port_active: Atomic<bool>,
     #[pin]
-    work: Work<DeviceUse>,
+    work: DelayedWork<DeviceUse>,
 }
 
-impl_has_work! {
-    impl HasWork<Self> for DeviceUse { self.work }
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self> for DeviceUse { self.work }
 }
 
 impl WorkItem for DeviceUse {
@@ -103,7 +103,7 @@ impl Client for Devices {
                 memory: users.memory.clone(),
                 has_failed: Atomic::new(false),
                 port_active: Atomic::new(false),
-                work <- new_work!("zrs_device_use::work"),
+                work <- new_delayed_work!("zrs_device_use::work"),
             }),
             GFP_KERNEL,
         );
@@ -119,12 +119,14 @@ impl Client for Devices {
             DeviceEvent::Failed => data.has_failed.store(true, Release),
             DeviceEvent::PortActive => data.port_active.store(true, Release),
         }
-        let _ = users.transport.queue.enqueue(data.clone());
+        // Delayed work can be taken back.
+        let queue = &users.transport.queue;
+        let _ = queue.enqueue_delayed::<Arc<DeviceUse>, 0>(data.clone(), 0);
     }
 
     fn remove(users: &Self, _device: &Device, data: Arc<DeviceUse>) {
         // No event comes any more.
-        users.transport.queue.flush();
+        work::cancel_delayed::<DeviceUse, 0>(&data);
         if let Some(pool) = users.transport.pools.remove_device(&data.dev) {
             users.transport.drop_links_of(&pool);
             pool.device_gone();

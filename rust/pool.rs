@@ -180,6 +180,8 @@ pub(crate) struct Pool {
     shared: SpinLock<Option<Arc<Receives>>>,
     /// A shared receive queue has failed, and the worker has not seen that, or has no new one yet.
     queue_failed: Atomic<bool>,
+    /// When the next queue may be made after a failure, in nanoseconds of the monotonic clock.
+    renew_at: Atomic<u64>,
     /// For each block, the serial number of the receive queue that it is posted to, or 0.
     posted: KVVec<Atomic<u32>>,
     /// The last of these numbers.
@@ -251,6 +253,7 @@ impl Pool {
                 own_queues,
                 shared <- new_spinlock!(None, "zrs_pool::shared"),
                 queue_failed: Atomic::new(false),
+                renew_at: Atomic::new(0),
                 posted,
                 next_queue: Atomic::new(0),
                 ready_low: Atomic::new(i32::MAX),

@@ -30,10 +30,15 @@ use crate::ib::dma::{DmaRegion, Sge};
 use crate::ib::qp::Qp;
 use crate::ib::srq::{Srq, SrqHandler};
 use crate::kern::errno::ENOBUFS;
+use crate::kern::task::now_ns;
 use crate::params;
 use crate::proto::receives::{self, Ending};
 use crate::proto::wire::{HEADER_LEN, SMALL_MAX};
 use crate::stats::STATS;
+
+/// The next queue after one that has failed is made no sooner than this after the last one, in
+/// nanoseconds.
+const RENEW_NS: u64 = 1_000_000_000;
 
 /// The queue itself.
 enum Queue {
@@ -124,9 +129,9 @@ impl Receives {
         self.events.is_some()
     }
 
-    /// Whether the device has said that the queue has failed. A link that is being made stores its
-    /// queue and then asks: either the worker that ends the queue's links finds the link, or the
-    /// link finds the failure.
+    /// Whether the device has said that the queue has failed. A link that is being made asks when
+    /// it has its queue and is on the list of links: either the worker that ends the queue's links
+    /// finds the link, or the link finds the failure.
     pub(crate) fn has_failed(&self) -> bool {
         let events = self.events.as_ref();
         events.is_some_and(|events| events.failed.load(Acquire))
@@ -378,13 +383,16 @@ impl Pool {
 
     /// The place of a new link at the shared receive queue. `None` if each link has its own.
     /// ENODEV when it is being removed; ENOBUFS when it has failed and there is no other one yet.
-    pub(crate) fn enter_shared(&self) -> Result<Option<LinkReceives>> {
+    pub(crate) fn enter_shared(self: &Arc<Self>) -> Result<Option<LinkReceives>> {
         if self.own_queues {
             return Ok(None);
         }
         let shared = self.shared.lock();
         let rx = shared.as_ref().ok_or(ENODEV)?.clone();
         if rx.has_failed() {
+            // A queue that failed before it was in its place was not seen by the worker.
+            self.queue_failed.store(true, Release);
+            self.look_after();
             return Err(ENOBUFS);
         }
         rx.links.fetch_add(1, Relaxed);
@@ -461,7 +469,12 @@ impl Pool {
         }
         let rx = self.shared.lock().clone();
         let failed = rx.filter(|rx| rx.has_failed());
-        if let Some(rx) = &failed {
+        let now = now_ns();
+        if let Some(rx) = failed
+            .as_ref()
+            .filter(|_| now >= self.renew_at.load(Relaxed))
+        {
+            self.renew_at.store(now.saturating_add(RENEW_NS), Relaxed);
             self.replace(rx);
         }
         self.pools.end_failed_links();

@@ -32,6 +32,7 @@ use crate::kern::net::Net;
 use crate::net_warn_ratelimited;
 use crate::params;
 use crate::pool::cache::Cache;
+use crate::pool::device::RdmaDev;
 use crate::pool::receives::LinkReceives;
 use crate::pool::RECV_SGE;
 use crate::proto::addr::{Addr, Ip};
@@ -215,7 +216,7 @@ struct Made {
 }
 
 /// Creates the link's queue pair, completion queue and buffers. Sleeps.
-fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
+fn make_queues(link: &Arc<Link>, id: &CmId) -> Result<Since> {
     let device = id.device().ok_or(ENODEV)?;
     let dev = link.transport.pools.device(&device).ok_or(ENODEV)?;
     let failed = dev.times_failed();
@@ -312,15 +313,28 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
         tx.local = addr.ip;
     }
     drop(tx);
-    // A failure from here on is seen by what ends the links that have queues.
-    if dev.times_failed() != failed {
-        return Err(ENODEV);
+    Ok(Since { dev, failed })
+}
+
+/// How often the device had failed when the queues of a link were made.
+struct Since {
+    dev: Arc<RdmaDev>,
+    failed: u32,
+}
+
+impl Since {
+    /// Whether device and queue have not failed meanwhile. Called when the link has its queues and
+    /// is on the list of links: later failures end the links of that list. ENODEV, ENOTCONN.
+    fn check(&self, link: &Arc<Link>) -> Result {
+        if self.dev.times_failed() != self.failed {
+            return Err(ENODEV);
+        }
+        if link.queue_has_failed() {
+            link.fail_stale();
+            return Err(ENOTCONN);
+        }
+        Ok(())
     }
-    if link.queue_has_failed() {
-        link.fail_stale();
-        return Err(ENOTCONN);
-    }
-    Ok(())
 }
 
 fn conn_params(private_data: &[u8]) -> ConnParams<'_> {
@@ -409,7 +423,7 @@ impl Link {
 
     fn on_route(self: &Arc<Self>) -> Result {
         let id = self.cm.lock().clone().ok_or(ENOTCONN)?;
-        make_queues(self, &id)?;
+        make_queues(self, &id)?.check(self)?;
         if id.device().is_some_and(|device| device.connect_waits()) {
             // This thread resolves the routes of the whole machine.
             self.routed.store(true, Relaxed);
@@ -695,13 +709,14 @@ impl Listener {
         set_timers(&id);
         let ours = ours.encode();
         link.says(keyed, &ours);
-        if let Err(e) = make_queues(&link, &id).and_then(|()| link.heard(private_data, peer_qp)) {
+        let made = make_queues(&link, &id);
+        let made = made.and_then(|since| Ok((since, link.heard(private_data, peer_qp)?)));
+        let (since, ()) = made.inspect_err(|&e| {
             let _ = id.reject(&ours);
             link.fail(failure_of(e));
-            return Err(e);
-        }
+        })?;
         link.set_terms(terms);
-        let result = self.admit(&link, Arc::new(id, GFP_KERNEL), &ours);
+        let result = self.admit(&link, Arc::new(id, GFP_KERNEL), &since, &ours);
         if result.is_err() {
             link.fail(Failure::LinkLost);
         }
@@ -712,11 +727,13 @@ impl Listener {
         &self,
         link: &Arc<Link>,
         id: core::result::Result<Arc<CmId>, AllocError>,
+        since: &Since,
         ours: &[u8],
     ) -> Result {
         let id = id?;
         link.keep(&id)?;
         self.transport.add_link(link)?;
+        since.check(link)?;
         self.transport.probe_links(&self.net, link.remote_ip());
         id.accept(&conn_params(ours))
     }
