@@ -76,6 +76,7 @@ impl Srq {
         if max_wr == 0 || max_wr > attrs.max_srq_wr || max_sge > attrs.max_srq_sge {
             return Err(EINVAL);
         }
+        points::CREATE.check()?;
         let ctx = Arc::into_raw(handler).cast_mut().cast::<c_void>();
         let mut init = bindings::ib_srq_init_attr {
             event_handler: Some(event::<T>),
@@ -88,14 +89,12 @@ impl Srq {
             srq_type: bindings::ib_srq_type_IB_SRQT_BASIC,
             ..Default::default()
         };
-        let made = points::CREATE.check().and_then(|()| {
-            // SAFETY: The domain is valid; the handler has the core's type and takes `ctx`, which
-            // outlives the queue. A basic queue without user data needs only what is set.
-            let ptr = from_err_ptr(unsafe {
-                bindings::ib_create_srq_user(pd.as_ptr(), &mut init, null_mut(), null_mut())
-            })?;
-            NonNull::new(ptr).ok_or(ENOMEM)
+        // SAFETY: The domain is valid; the handler has the core's type and takes `ctx`, which
+        // outlives the queue. A basic queue without user data needs only what is set.
+        let made = from_err_ptr(unsafe {
+            bindings::ib_create_srq_user(pd.as_ptr(), &mut init, null_mut(), null_mut())
         });
+        let made = made.and_then(|ptr| NonNull::new(ptr).ok_or(ENOMEM));
         let ptr = made.inspect_err(|_| {
             // SAFETY: `ctx` comes from `into_raw` above, and there is no queue that has it.
             unsafe { put_ctx::<T>(ctx) };

@@ -27,6 +27,7 @@ struct queues {
 	void *all[256];
 	unsigned int n;
 };
+
 static struct queues srqs, qps;
 static DEFINE_SPINLOCK(lock);
 
@@ -80,8 +81,14 @@ static int qp_goes(struct kprobe *p, struct pt_regs *regs)
 	return 0;
 }
 
-static struct kretprobe srq_making = { .kp.symbol_name = "ib_create_srq_user", .handler = srq_made };
-static struct kretprobe qp_making = { .kp.symbol_name = "ib_create_qp_kernel", .handler = qp_made };
+static struct kretprobe srq_making = {
+	.kp.symbol_name = "ib_create_srq_user",
+	.handler = srq_made,
+};
+static struct kretprobe qp_making = {
+	.kp.symbol_name = "ib_create_qp_kernel",
+	.handler = qp_made,
+};
 static struct kprobe srq_end = { .symbol_name = "ib_destroy_srq_user", .pre_handler = srq_goes };
 static struct kprobe qp_end = { .symbol_name = "ib_destroy_qp_user", .pre_handler = qp_goes };
 
@@ -160,7 +167,10 @@ static int comm_est_set(const char *name, const struct kernel_param *kp)
 	return queue_event(name, &qps, IB_EVENT_COMM_EST);
 }
 
-/* UDP to RoCE's port; base and datagram transport header; a MAD of the class of the connection manager. */
+/*
+ * UDP to RoCE's port; base and datagram transport header; a MAD of the class of
+ * the connection manager.
+ */
 static unsigned int look_for_rtu(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
 {
 	struct {
@@ -175,7 +185,8 @@ static unsigned int look_for_rtu(void *priv, struct sk_buff *skb, const struct n
 	if (ip_hdr(skb)->protocol != IPPROTO_UDP)
 		return NF_ACCEPT;
 	seen = skb_header_pointer(skb, ip_hdrlen(skb), sizeof(mad), &mad);
-	if (!seen || seen->udp.dest != htons(4791) || seen->class != 7 || seen->attribute != htons(0x14))
+	if (!seen || seen->udp.dest != htons(4791) || seen->class != 7 ||
+	    seen->attribute != htons(0x14))
 		return NF_ACCEPT;
 	/* The sender is to see no error. */
 	kfree_skb(skb);
@@ -187,6 +198,7 @@ static const struct nf_hook_ops rtu_hook = {
 	.pf = NFPROTO_IPV4,
 	.hooknum = NF_INET_LOCAL_OUT,
 };
+
 static struct net *dropping;
 
 static void stop_dropping(void)
