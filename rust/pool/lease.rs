@@ -315,7 +315,8 @@ impl Pool {
     }
 
     /// The peer of the lessee's channel requests a window. The pool's worker handles the request,
-    /// and [`Lessee::window_answered`] reports the result. Sleeps, but does not wait for a device.
+    /// and [`Lessee::window_answered`] reports the result. Sleeps, but waits for a device only if
+    /// there is no memory to note the request.
     pub(crate) fn request_window(self: &Arc<Self>, lessee: Arc<dyn Lessee>) {
         let request = WindowWaiter {
             lessee,

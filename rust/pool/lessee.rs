@@ -92,7 +92,7 @@ pub(crate) trait KeyHolder: Send + Sync {
     fn invalidate(self: Arc<Self>, key: WindowUse);
 }
 
-/// A user whose peer's messages fill blocks of the shared receive queue.
+/// A user whose peer's messages fill blocks of a receive queue.
 pub(crate) trait BlockUser: Send + Sync {
     /// One more of its blocks holds unread data. Any context.
     fn block_held(&self);

@@ -14,8 +14,9 @@
 //! peer then has to send: after it, no WRITE into the window can follow.
 //!
 //! This file has the states and the end of life; `rx.rs` processes the peer's messages, `tx.rs`
-//! builds data and control messages, `cork.rs` counts corked bytes, `window.rs` leases windows and
-//! returns credit, `packed.rs` is the parked form of an idle channel.
+//! builds data and control messages and writes the credit into them, `cork.rs` counts corked bytes,
+//! `window.rs` leases windows and counts what was freed, `packed.rs` is the parked form of an idle
+//! channel.
 
 mod cork;
 mod packed;

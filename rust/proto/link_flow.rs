@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Credit of a link: the number of SENDs that may be in flight into the peer's shared receive
-//! queue.
+//! Credit of a link, of streams or of memory nodes: the number of SENDs that may be in flight into
+//! the peer's receive queue, which is shared or the link's own.
 //!
 //! Each side tells the other an absolute, wrapping count of SENDs that it may ever have sent. A
 //! block that is posted again raises our count. The last [`CONTROL_RESERVE`] are for control

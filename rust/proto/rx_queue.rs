@@ -3,7 +3,7 @@
 //! The receive queue of a channel: segments that have arrived and were not freed, in stream order.
 //!
 //! A segment lies in the channel's window or in something that is held for it (a block of the
-//! shared receive queue, or a copy of one). It is consumed by recv(), or by the program itself
+//! receive queue, or a copy of one). It is consumed by recv(), or by the program itself
 //! through a ring of shared descriptors ([`Descriptors`]), in any order; its room is given back in
 //! the stream's order ([`RxQueue::reap`]). Pages of the window may be mapped into the program: then
 //! the segment is finished once they were released as well.

@@ -9,7 +9,7 @@ use kernel::sync::atomic::{Atomic, Full, Relaxed};
 
 use super::link::{Link, Tx};
 
-/// The blocks of a link's messages that were posted to the shared receive queue again, and that the
+/// The blocks of a link's messages that were posted to a receive queue again, and that the
 /// peer was not told of yet. They are counted without the link's lock.
 pub(super) struct Reposts {
     gathered: Atomic<u32>,

@@ -253,7 +253,7 @@ pub(crate) trait ConnOps: Send + Sync + 'static {
     /// The channel was idle and its state was parked. Takes the link's lock.
     fn parked(self: Arc<Self>);
 
-    /// The link is gone: moves unread data out of blocks of the shared receive queue. Sleeps.
+    /// The link is gone: moves unread data out of blocks of the receive queue. Sleeps.
     fn vacate_blocks(self: Arc<Self>);
 
     // For the scheduler.

@@ -10,11 +10,12 @@
 //! is lost.
 //!
 //! A thread here has the `drain` mutex and may sleep, but the link stands still meanwhile: what
-//! takes long (a window's memory, the end of a link) is left to workers. The thread takes
-//! `Link::tx`, and a connection's lock after that was released. This file knows connections as
-//! [`ConnOps`] and receive memory as [`Pool`], and no socket. The link's credit is counted in
-//! `proto/link_flow.rs`, the channel's in `proto/channel/window.rs`; blocks that are posted again
-//! are counted in `backlog.rs`, and `tx.rs` tells the peer.
+//! takes long (a window's memory, the end of a link) is left to workers. A message is delivered
+//! under the connection's lock alone, after `Link::tx` was released; `kick()` and `transmit()` take
+//! a connection's lock under `Link::tx`. Documentation/locking.rst has the order of all locks, and
+//! tests/lib/structure.py the folders that this one may use. This file knows connections as
+//! [`ConnOps`] and receive memory as [`Pool`], and no socket. Documentation/protocol.rst, Credit,
+//! says who counts and tells credit.
 
 #![deny(unsafe_code)]
 

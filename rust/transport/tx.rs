@@ -521,7 +521,7 @@ impl Link {
         self.transmit();
     }
 
-    /// A block with this link's data was posted to the shared receive queue again. Takes the link's
+    /// A block with this link's data was posted to a receive queue again. Takes the link's
     /// lock only when the peer may have to be told.
     pub(super) fn block_reposted(self: &Arc<Self>) {
         if self.reposts.add() {
