@@ -85,10 +85,12 @@ static struct kretprobe srq_making = {
 	.kp.symbol_name = "ib_create_srq_user",
 	.handler = srq_made,
 };
+
 static struct kretprobe qp_making = {
 	.kp.symbol_name = "ib_create_qp_kernel",
 	.handler = qp_made,
 };
+
 static struct kprobe srq_end = { .symbol_name = "ib_destroy_srq_user", .pre_handler = srq_goes };
 static struct kprobe qp_end = { .symbol_name = "ib_destroy_qp_user", .pre_handler = qp_goes };
 
