@@ -62,13 +62,17 @@ for path, text in TEXT.items():
     for name in re.findall(r"`make ([a-z-]+)", text):
         check(name in targets, f"{path}: there is no make {name}")
 
-# Module parameters and their defaults.
+# Module parameters, their defaults, and the ranges of those that are writable.
 source = open("rust/params.rs", encoding="utf-8").read()
-params = dict(re.findall(r'^    [A-Z_]+, "([a-z_]+)", (\d+),$', source, re.M))
-documented = dict(re.findall(r"^   \* - ([a-z_]+)\n     - (\d+)\n", TEXT["Documentation/uapi.rst"], re.M))
-for name, default in params.items():
-    shown = documented.get(name, "nothing")
-    check(shown == default, f"Documentation/uapi.rst: {name} is {default} by default, not {shown}")
+params = re.findall(r'^    [A-Z_]+, "([a-z_]+)", ([\d_]+),(?: ([\d_]+), ([\d_]+),)?', source, re.M)
+rows = re.findall(r"^   \* - ([a-z_]+)\n     - (\d+)\n(?:     - (\d+) to (\d+))?", TEXT["Documentation/uapi.rst"], re.M)
+documented = {name: (default, least, most) for name, default, least, most in rows}
+for name, *values in params:
+    values = [value.replace("_", "") for value in values]
+    shown = documented.get(name, ("nothing",) * 3)
+    check(shown[0] == values[0], f"Documentation/uapi.rst: {name} is {values[0]} by default, not {shown[0]}")
+    ranges = not values[1] or list(shown[1:]) == values[1:]
+    check(ranges, f"Documentation/uapi.rst: {name} is from {values[1]} to {values[2]}, not {shown[1]} to {shown[2]}")
 
 # The parameters for administrators, as zrs set has them.
 source = open("userspace/zrs-cli/src/set.rs", encoding="utf-8").read()

@@ -71,11 +71,12 @@ struct zrs_ioc_version {
 
 /*
  * Make a ZRS socket; the call returns its file descriptor. The same as
- * socket(family, type | flags, IPPROTO_ZRS), and fails as that does.
+ * socket(family, type | flags, IPPROTO_ZRS), and fails as that does; EPERM for
+ * a task under a seccomp filter, which judges socket() itself.
  */
 struct zrs_ioc_socket {
 	__u32 family;		/* in: AF_INET, AF_INET6 */
-	__u32 type;		/* in: SOCK_STREAM */
+	__u32 type;		/* in: SOCK_STREAM, SOCK_DGRAM */
 	__u32 flags;		/* in: SOCK_NONBLOCK, SOCK_CLOEXEC */
 	__u32 reserved;
 };
@@ -239,7 +240,7 @@ struct zrs_info {
 #define ZRS_WHY_NO_LISTENER	7	/* no program listens there with ZRS */
 #define ZRS_WHY_NO_RESOURCES	8	/* no memory or room, or the link was lost */
 #define ZRS_WHY_RULE		9	/* a rule of ZRS_IOC_RULES */
-#define ZRS_WHY_ASKING		10	/* the user's connects make "asking" links already */
+#define ZRS_WHY_ASKING		10	/* the user's connects ask asking_per_user hosts already */
 #define ZRS_WHY_PEER		11	/* a list of peers, here or there */
 #define ZRS_WHY_OFF		12	/* off in the network namespace, or for the groups */
 #define ZRS_WHY_KEY		13	/* no proof by a key, that is demanded here or there */
