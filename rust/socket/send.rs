@@ -644,10 +644,10 @@ impl Sock {
             }
             (plan, link, place, ask)
         };
-        if ask {
-            link.kick(self);
-        }
         if plan == Plan::Wait {
+            if ask {
+                link.kick(self);
+            }
             self.stalled(want, Stall::Channel, told);
             return None;
         }
@@ -655,13 +655,20 @@ impl Sock {
             Plan::Bulk(_) | Plan::Aligned(_) => TrafficClass::Bulk,
             _ => TrafficClass::Small,
         };
-        match link.reserve(
+        let kicked = ask.then(|| link.clone());
+        let reserved = link.reserve(
             self,
             place,
             class,
             plan.len() as u32,
             style.from != TxSource::Buffers,
-        ) {
+        );
+        if let Some(link) = kicked {
+            // After the reservation: the request for a window does not take the room that poll()
+            // has promised.
+            link.kick(self);
+        }
+        match reserved {
             Some((reservation, most)) => Some(Ok((plan.shortened(most), reservation))),
             None => {
                 self.stalled(want, Stall::Link, told);
