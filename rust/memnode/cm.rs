@@ -195,14 +195,20 @@ impl MemLink {
         side.map(|s| s.life)
     }
 
-    /// Gives the side its queues; `theirs` where the peer's hello has arrived. ECONNRESET if the
-    /// link is down already.
-    fn equip(self: &Arc<Self>, queues: Queues, theirs: Option<Theirs<'_>>) -> Result {
+    /// Makes the queues of the side; `theirs` where the peer's hello has arrived. Sleeps. ECONNRESET
+    /// if the link is down already; ENODEV if a device has failed meanwhile.
+    fn equip(self: &Arc<Self>, id: &CmId, device: &Device, theirs: Option<Theirs<'_>>) -> Result {
+        let failed = self.host.memory.times_failed();
+        let queues = make_queues(self, id, device)?;
         let queues = Arc::new(queues, GFP_KERNEL)?;
         let st = &mut *self.host.state.lock();
         let side = st.side(self.slot).filter(|s| s.serial == self.serial);
         let side = side.filter(|s| s.life != Life::Down).ok_or(ECONNRESET)?;
         side.queues = Some(queues);
+        // A failure from here on ends the link.
+        if self.host.memory.times_failed() != failed {
+            return Err(ENODEV);
+        }
         theirs.map_or(Ok(()), |theirs| side.hears(theirs))
     }
 
@@ -222,7 +228,7 @@ impl MemLink {
     fn on_route(self: &Arc<Self>) -> Result {
         let id = self.id().ok_or(ECONNRESET)?;
         let device = id.device().ok_or(ENODEV)?;
-        self.equip(make_queues(self, &id, &device)?, None)?;
+        self.equip(&id, &device, None)?;
         let ours = self.hello()?;
         id.connect(&ConnParams {
             private_data: &ours,
@@ -451,7 +457,7 @@ impl Listener {
         link.keep_id(&id)?;
         id.set_handler(link.clone())?;
         set_timers(&id);
-        link.equip(make_queues(link, &id, device)?, Some(theirs))?;
+        link.equip(&id, device, Some(theirs))?;
         id.accept(&ConnParams {
             private_data: ours,
             ..conn_params(device)

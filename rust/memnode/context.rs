@@ -9,7 +9,7 @@
 #![deny(unsafe_code)]
 
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::{new_mutex, Arc, Mutex};
 use kernel::time::{delay::fsleep, Delta};
 
@@ -52,6 +52,8 @@ pub(crate) struct Memory {
     pub(super) peers: Arc<Peers>,
     /// Hosts that exist, on the list or not.
     alive: Atomic<u32>,
+    /// How often a device has failed.
+    failures: Atomic<u32>,
     #[pin]
     directories: Mutex<KVec<NetDirectory>>,
     #[pin]
@@ -118,6 +120,7 @@ impl Memory {
                 pages,
                 peers,
                 alive: Atomic::new(0),
+                failures: Atomic::new(0),
                 directories <- new_mutex!(KVec::new(), "zrs_memory::directories"),
                 hosts <- new_mutex!(KVec::new(), "zrs_memory::hosts"),
                 counts <- new_mutex!(KVec::new(), "zrs_memory::counts"),
@@ -206,8 +209,14 @@ impl Memory {
         }
     }
 
+    /// How often a device has failed.
+    pub(super) fn times_failed(&self) -> u32 {
+        self.failures.load(Acquire)
+    }
+
     /// `device` has failed: ends the links on it. Sleeps.
     pub(crate) fn device_failed(&self, device: &Device) {
+        self.failures.fetch_add(1, Full);
         let mut at = self.hosts.lock().len();
         // Backwards, so that no host is skipped when another one is removed from the list.
         while let Some(next) = at.checked_sub(1) {

@@ -37,8 +37,8 @@ echo >$TRACING/trace
 echo 1 >$EVENT/enable
 check "RTU messages are lost" A sh -c "echo 1 >$PARAMETERS/drop_rtu"
 start serve B "listening on" zrs-selftest serve "$ADDR_B:7000" || ktap_bail "serve"
+# Within the minute in which the connection manager repeats its own message (REP).
 start conn A holding zrs-selftest hold --what conn --addr "$ADDR_B:7000" || ktap_bail "a connection"
-check_pair "a connection works" xfer --sizes 1,5000,300000 --both
 check_eq "and host B's connection manager does not know the link" 0 "$(established)"
 check "the device says that a message has arrived" B sh -c "echo vb >$PARAMETERS/comm_est"
 check "the connection manager has learnt it" wait_established 1
