@@ -195,8 +195,8 @@ impl MemLink {
         side.map(|s| s.life)
     }
 
-    /// Makes the queues of the side; `theirs` where the peer's hello has arrived. Sleeps. ECONNRESET
-    /// if the link is down already; ENODEV if a device has failed meanwhile.
+    /// Makes the queues of the side; `theirs` where the peer's hello has arrived. Sleeps.
+    /// ECONNRESET if the link is down already; ENODEV if a device has failed meanwhile.
     fn equip(self: &Arc<Self>, id: &CmId, device: &Device, theirs: Option<Theirs<'_>>) -> Result {
         let failed = self.host.memory.times_failed();
         let queues = make_queues(self, id, device)?;
