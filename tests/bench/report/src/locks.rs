@@ -67,7 +67,7 @@ const ZRS: [(&str, Scope); 27] = [
 
 /// Those names of ZRS that are of work items, and of their timers with "_timer" behind it: they are
 /// acquired when the work begins and when the timer expires, and nothing is written.
-const WORK: [&str; 22] = [
+const WORK: [&str; 23] = [
     "zrs_transport::timers_work",
     "zrs_transport::idle",
     "zrs_pools::window_waiters",
@@ -78,6 +78,7 @@ const WORK: [&str; 22] = [
     "zrs_cache::work",
     "zrs_opening::work",
     "zrs_decision::work",
+    "zrs_device_use::work",
     "zrs_link::backstop",
     "zrs_link::reschedule",
     "zrs_link::dgram_stall",
