@@ -248,8 +248,8 @@ pub(crate) struct Inner {
     tx_locked: bool,
     /// A sender found `tx_locked` taken.
     tx_contended: bool,
-    /// A sender that only needs to cork its bytes found `tx_locked` taken.
-    cork_waiter: bool,
+    /// A sender that waits for nothing but `tx_locked` found it taken.
+    lock_waiter: bool,
     /// Bytes that count against SO_SNDBUF; see `sndbuf.rs`.
     tx_held: u64,
     /// A sender found SO_SNDBUF used up.
@@ -371,7 +371,7 @@ impl Sock {
                     rx_contended: false,
                     tx_locked: false,
                     tx_contended: false,
-                    cork_waiter: false,
+                    lock_waiter: false,
                     tx_held: 0,
                     tx_full: false,
                     tx_unsignaled: false,

@@ -20,14 +20,14 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use super::close::ORPHAN_NS;
-use super::send::{sendable, SendLock, SendResult, Style};
+use super::send::{sendable, Attempts, SendLock, SendResult, Style};
 use super::{try_lock, Inner, Sock};
 use crate::kern::memcg::CHARGED;
 use crate::kern::pin;
 use crate::kern::sock::msg::SendMsg;
 use crate::kern::task::{fatal_signal_pending, now_ns};
 use crate::kern::trace::Stall;
-use crate::kern::wait::{Timeout, WaitMode};
+use crate::kern::wait::Timeout;
 use crate::proto::channel::Plan;
 use crate::proto::readiness::Phase;
 use crate::proto::scheduler::TrafficClass;
@@ -77,7 +77,7 @@ impl Inner {
     /// Releases the send lock. Returns whether threads wait for it and must be woken.
     pub(crate) fn unlock_send(&mut self) -> bool {
         self.tx_locked = false;
-        mem::take(&mut self.tx_contended) | mem::take(&mut self.cork_waiter)
+        mem::take(&mut self.tx_contended) | mem::take(&mut self.lock_waiter)
     }
 
     /// The channel has ended, so the corked bytes are lost. The caller drops the returned bytes
@@ -140,15 +140,13 @@ impl Sock {
         if let Err(e) = pin::fault_in(msg.iter(), want as usize) {
             return Joined::SendResult(SendResult::none(Err(e)));
         }
-        let mut told = false;
-        let found = self.await_link(WaitMode::Interruptible, timeout, || {
-            self.begin_corked(want, more, style, &mut told)
+        let found = self.await_room(timeout, |attempts| {
+            self.begin_corked(want, more, style, attempts)
         });
         let lock = match found {
             Ok(Ok(Some(lock))) => lock,
             Ok(Ok(None)) => return Joined::No,
-            Ok(Err(e)) => return Joined::SendResult(SendResult::none(Err(e))),
-            Err(e) => return Joined::SendResult(SendResult::none(Err(e.to_errno(*timeout)))),
+            Ok(Err(e)) | Err(e) => return Joined::SendResult(SendResult::none(Err(e))),
         };
         // This thread owns the send lock, and so the bytes.
         let mut bytes = mem::take(&mut self.inner.lock().cork.bytes);
@@ -215,8 +213,9 @@ impl Sock {
         want: u32,
         more: bool,
         style: Style,
-        told: &mut bool,
+        attempts: &mut Attempts,
     ) -> Option<Result<Option<SendLock<'a>>>> {
+        let told = &mut attempts.told;
         loop {
             let mut guard = self.inner.lock();
             let inner = &mut *guard;
@@ -235,7 +234,8 @@ impl Sock {
             let room = fits && inner.conn.chan.is_some_and(|c| c.can_cork(want));
             let buffer = room && inner.may_copy(want as usize);
             if buffer && inner.tx_locked {
-                inner.cork_waiter = true;
+                inner.lock_waiter = true;
+                attempts.locked = true;
                 return None;
             }
             if buffer && inner.conn.chan.with(|c| c.cork(want)).unwrap_or(false) {
@@ -253,9 +253,13 @@ impl Sock {
             }
             drop(guard);
             // Sending the corked bytes makes room for the new ones.
-            if !self.flush() {
-                self.stalled(want, Stall::Link, told);
-                return None;
+            match self.try_flush() {
+                Flushed::Sent => {}
+                blocked => {
+                    attempts.locked = matches!(blocked, Flushed::Locked);
+                    self.stalled(want, Stall::Link, told);
+                    return None;
+                }
             }
         }
     }
@@ -264,13 +268,19 @@ impl Sock {
     /// owns the send lock: then they are sent as soon as that is over. Takes the link's lock and
     /// the socket's; does not sleep.
     pub(crate) fn flush(self: &Arc<Self>) -> bool {
+        matches!(self.try_flush(), Flushed::Sent)
+    }
+
+    /// As [`Self::flush`]; tells why the bytes wait.
+    pub(super) fn try_flush(self: &Arc<Self>) -> Flushed {
         loop {
             let (link, place, bytes) = match self.begin_flush() {
                 Flush::Done(lost) => {
                     drop(lost);
-                    return true;
+                    return Flushed::Sent;
                 }
-                Flush::Busy => return false,
+                Flush::NoLink => return Flushed::Blocked,
+                Flush::Locked => return Flushed::Locked,
                 Flush::Go(link, place, bytes) => (link, place, bytes),
             };
             let n = bytes.len() as u32;
@@ -296,13 +306,13 @@ impl Sock {
                     // FIN or END has waited for the corked bytes.
                     link.kick(self);
                 }
-                return true;
+                return Flushed::Sent;
             }
             let wanted = {
                 let inner = &mut *self.inner.lock();
                 inner.cork.bytes = bytes;
                 inner.tx_locked = false;
-                mem::take(&mut inner.cork_waiter)
+                mem::take(&mut inner.lock_waiter)
             };
             if wanted {
                 self.wait.wake_all();
@@ -310,7 +320,7 @@ impl Sock {
             // Other waiters for the send lock would find no room either; they are woken when the
             // corked bytes have been sent.
             if self.tx_blocked.is_set(TrafficClass::Small) {
-                return false;
+                return Flushed::Blocked;
             }
             // Room was freed just now, and the thread that freed it found the send lock taken; or
             // the channel has ended. Try again.
@@ -326,11 +336,11 @@ impl Sock {
             return Flush::Done(inner.lose_cork());
         }
         let (Some(link), Some(place)) = (inner.conn.link.clone(), inner.conn.chan.flow()) else {
-            return Flush::Busy;
+            return Flush::NoLink;
         };
         if !try_lock(&mut inner.tx_locked) {
             inner.tx_contended = true;
-            return Flush::Busy;
+            return Flush::Locked;
         }
         Flush::Go(link, place, mem::take(&mut inner.cork.bytes))
     }
@@ -380,10 +390,22 @@ enum Flush {
     /// Nothing is corked. The bytes are those of a channel that has ended; the caller drops them
     /// without holding the lock.
     Done(KVec<u8>),
+    /// The channel has no link.
+    NoLink,
     /// The owner of the send lock sends them.
-    Busy,
+    Locked,
     /// Send these bytes on this link.
     Go(Arc<Link>, FlowId, KVec<u8>),
+}
+
+/// Result of [`Sock::try_flush`].
+pub(super) enum Flushed {
+    /// No corked bytes are left.
+    Sent,
+    /// The link has no room, or there is no link.
+    Blocked,
+    /// Another thread owns the send lock.
+    Locked,
 }
 
 /// Result of [`Sock::send_corked`].

@@ -18,7 +18,7 @@ use core::mem;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::cork::Joined;
+use super::cork::{Flushed, Joined};
 use super::{try_lock, Sock};
 use crate::kern::errno::{ENOTCONN, EOPNOTSUPP};
 use crate::kern::pin::{self, Extracted, PinnedPages};
@@ -27,7 +27,7 @@ use crate::kern::sock::zerocopy::Notification;
 use crate::kern::sock::SkRef;
 use crate::kern::task::fatal_signal_pending;
 use crate::kern::trace::{self, DataPath, Stall};
-use crate::kern::wait::{Timeout, WaitMode};
+use crate::kern::wait::{Timeout, WaitError, WaitMode};
 use crate::params;
 use crate::proto::channel::Plan;
 use crate::proto::readiness::Phase;
@@ -92,6 +92,15 @@ enum Look {
     First,
     /// There are no bytes to cork, and the caller waits.
     Waits,
+}
+
+/// What the attempts of one call to begin a chunk leave for the next attempt.
+#[derive(Default)]
+pub(super) struct Attempts {
+    /// The stall was traced already.
+    pub(super) told: bool,
+    /// The last attempt found the send lock taken.
+    pub(super) locked: bool,
 }
 
 /// A chunk that can be sent.
@@ -309,7 +318,11 @@ impl Sock {
             some: false,
         };
         // A stall is traced when the call waits.
-        match self.begin_chunk(len as u32, style, Look::First, &mut true)? {
+        let mut attempts = Attempts {
+            told: true,
+            locked: false,
+        };
+        match self.begin_chunk(len as u32, style, Look::First, &mut attempts)? {
             Ok((plan, reservation)) => {
                 let begun = (SendLock(self), plan, reservation);
                 Some(self.send_begun(msg, style, &mut Notify::none(), begun))
@@ -561,27 +574,55 @@ impl Sock {
         timeout: &mut Timeout,
     ) -> Result<Begun<'a>> {
         let want = want.min(CHUNK_MAX as usize) as u32;
-        let mut told = false;
-        let found = self.await_link(WaitMode::Interruptible, timeout, || {
-            self.begin_chunk(want, style, Look::Waits, &mut told)
+        let found = self.await_room(timeout, |attempts| {
+            self.begin_chunk(want, style, Look::Waits, attempts)
         });
-        match found {
-            Ok(begun) => begun.map(|(plan, reservation)| (SendLock(self), plan, reservation)),
-            Err(e) => Err(e.to_errno(*timeout)),
+        found?.map(|(plan, reservation)| (SendLock(self), plan, reservation))
+    }
+
+    /// Waits until `begin` returns something. A call that must not wait for room does wait for the
+    /// send lock, as one on a TCP socket waits for the socket's lock: its owner does not wait for
+    /// the peer, and what poll() has promised must not depend on when a completion sends the corked
+    /// bytes.
+    pub(super) fn await_room<R>(
+        &self,
+        timeout: &mut Timeout,
+        mut begin: impl FnMut(&mut Attempts) -> Option<R>,
+    ) -> Result<R> {
+        let mut attempts = Attempts::default();
+        loop {
+            let found = self.await_link(WaitMode::Interruptible, timeout, || {
+                attempts.locked = false;
+                begin(&mut attempts)
+            });
+            match found {
+                Err(WaitError::TimedOut) if attempts.locked => self.await_send_lock()?,
+                found => return found.map_err(|e| e.to_errno(*timeout)),
+            }
         }
+    }
+
+    /// Waits until no thread owns the send lock. Errors: EINTR if the task is being killed.
+    fn await_send_lock(&self) -> Result {
+        let free = self.wait.wait(WaitMode::Killable, &mut None, || {
+            let inner = &mut *self.inner.lock();
+            inner.lock_waiter |= inner.tx_locked;
+            (!inner.tx_locked).then_some(())
+        });
+        free.map_err(|_| EINTR)
     }
 
     /// Checks whether a chunk can be sent now: the channel has room, the send lock is free, and the
     /// link can give a reservation. If so, takes the lock and the reservation. `None`: it cannot,
     /// or, at a first look, the bytes may have to be corked, or corked ones to be sent before them.
-    /// `told`: whether the stall was traced already.
     fn begin_chunk(
         self: &Arc<Self>,
         want: u32,
         style: Style,
         look: Look,
-        told: &mut bool,
+        attempts: &mut Attempts,
     ) -> Option<Result<(Plan, Reservation)>> {
+        let told = &mut attempts.told;
         let first = matches!(look, Look::First);
         let (plan, link, place, ask) = {
             let mut guard = loop {
@@ -597,9 +638,13 @@ impl Sock {
                     return None;
                 }
                 // Corked bytes are sent first.
-                if !self.flush() {
-                    self.stalled(want, Stall::Link, told);
-                    return None;
+                match self.try_flush() {
+                    Flushed::Sent => {}
+                    blocked => {
+                        attempts.locked = matches!(blocked, Flushed::Locked);
+                        self.stalled(want, Stall::Link, told);
+                        return None;
+                    }
                 }
             };
             let inner = &mut *guard;
@@ -615,6 +660,7 @@ impl Sock {
             };
             if inner.tx_locked {
                 inner.tx_contended = true;
+                attempts.locked = true;
                 return None;
             }
             if style.from == TxSource::Buffers
@@ -675,7 +721,7 @@ impl Sock {
                 let wanted = {
                     let inner = &mut *self.inner.lock();
                     inner.tx_locked = false;
-                    mem::take(&mut inner.cork_waiter)
+                    mem::take(&mut inner.lock_waiter)
                 };
                 // Threads queued for the send lock would also find the link full; they are woken
                 // together when space frees up. If it just did, wake them here.

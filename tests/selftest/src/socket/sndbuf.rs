@@ -405,10 +405,11 @@ fn pinned(stream: &mut Stream, rng: &mut Rng) -> Result<()> {
 }
 
 /// After poll() has said OUT there is room for a small message, or for the first part of a larger
-/// one, which may be a few bytes at the end of the window: EPROTO if not.
+/// one, which may be a few bytes at the end of the window: EPROTO if not. Meanwhile completions send
+/// the corked messages, on another processor: many turns, to meet that moment.
 fn polled(stream: &mut Stream, rng: &mut Rng) -> Result<()> {
     raw::set_nonblocking(&stream.fd, true)?;
-    for _ in 0..400 {
+    for _ in 0..6000 {
         if raw::poll(&stream.fd, POLLOUT, 30_000)? != POLLOUT {
             return Err(Errno(libc::ETIMEDOUT));
         }
