@@ -199,7 +199,7 @@ impl SocketOps for DgramSock {
         if !params::is_on(&net) || !params::may_use(&net) {
             return Err(EACCES);
         }
-        ctx.transport.pools.make_pools()?;
+        ctx.transport.pools.await_pools()?;
         let v6 = sk.is_v6();
         let local = any(v6);
         let sock = Arc::pin_init(

@@ -579,7 +579,7 @@ impl SocketOps for Sock {
         if params::DRAIN.get() != 0 && !beside {
             return Err(EPROTONOSUPPORT);
         }
-        match ctx.transport.pools.make_pools() {
+        match ctx.transport.pools.await_pools() {
             // Connections that need a pool use TCP.
             Err(_) if beside => {}
             made => made?,

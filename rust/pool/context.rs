@@ -8,7 +8,7 @@
 #![deny(unsafe_code)]
 
 use kernel::prelude::*;
-use kernel::sync::atomic::Atomic;
+use kernel::sync::atomic::{Acquire, Atomic, Full};
 use kernel::sync::{new_mutex, Arc, Mutex};
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
@@ -20,6 +20,8 @@ use super::reclaim::RECLAIM_MS;
 use crate::ib::device::Device;
 use crate::kern::fault;
 use crate::kern::net::Net;
+use crate::kern::task::now_ns;
+use crate::kern::wait::{WaitMode, WaitQueue};
 use crate::kern::work::{self, Queue};
 use crate::proto::quota::Holder;
 use crate::proto::ChanId;
@@ -31,6 +33,8 @@ const WAITERS_MS: u32 = 50;
 const WINDOW_WAITERS: u64 = 0;
 /// Work item: takes mapped pages back that programs no longer use.
 pub(crate) const RECLAIM: u64 = 1;
+/// Work item: makes the pools of devices that have none.
+const MAKE_POOLS: u64 = 2;
 
 /// The context of all pools.
 #[pin_data]
@@ -42,6 +46,13 @@ pub(crate) struct Pools {
     links: Mutex<Option<Arc<dyn DeviceLinks>>>,
     #[pin]
     pub(crate) devices: Mutex<KVec<Arc<RdmaDev>>>,
+    #[pin]
+    make_pools: DelayedWork<Pools, MAKE_POOLS>,
+    /// Number of devices whose pool the worker has not tried to make yet.
+    untried: Atomic<u32>,
+    /// For those that wait until there are none.
+    #[pin]
+    tried: WaitQueue,
     #[pin]
     pub(crate) caches: Mutex<KVec<Arc<Cache>>>,
     #[pin]
@@ -58,6 +69,7 @@ pub(crate) struct Pools {
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, WINDOW_WAITERS> for Pools { self.window_waiters }
     impl HasDelayedWork<Self, RECLAIM> for Pools { self.reclaim }
+    impl HasDelayedWork<Self, MAKE_POOLS> for Pools { self.make_pools }
 }
 
 impl Pools {
@@ -70,6 +82,9 @@ impl Pools {
                 directory,
                 links <- new_mutex!(None, "zrs_pools::links"),
                 devices <- new_mutex!(KVec::new(), "zrs_pools::devices"),
+                make_pools <- new_delayed_work!("zrs_pools::make_pools"),
+                untried: Atomic::new(0),
+                tried <- crate::new_wait_queue!("zrs_pools::tried"),
                 caches <- new_mutex!(KVec::new(), "zrs_pools::caches"),
                 window_waiters <- new_delayed_work!("zrs_pools::window_waiters"),
                 mapped <- new_mutex!(KVec::new(), "zrs_pools::mapped"),
@@ -84,6 +99,7 @@ impl Pools {
     pub(crate) fn stop(self: &Arc<Self>) {
         work::cancel_delayed::<Self, WINDOW_WAITERS>(self);
         work::cancel_delayed::<Self, RECLAIM>(self);
+        work::cancel_delayed::<Self, MAKE_POOLS>(self);
         let mapped = core::mem::take(&mut *self.mapped.lock());
         drop(mapped);
         let caches = core::mem::take(&mut *self.caches.lock());
@@ -115,12 +131,40 @@ impl Pools {
         self.devices.lock().iter().find(|d| d.is(device)).cloned()
     }
 
-    /// Makes the receive pools of all devices that have none yet. ENOMEM if there is no memory for
-    /// any of them.
-    pub(crate) fn make_pools(self: &Arc<Self>) -> Result {
+    /// Queues the worker that makes pools: a device waits for its own.
+    pub(super) fn make_pools_soon(self: &Arc<Self>) {
+        self.queue
+            .enqueue_or_move::<Self, MAKE_POOLS>(self.clone(), 0);
+    }
+
+    /// Stops the worker that makes pools, and waits for it. It may be queued again at once.
+    pub(super) fn stop_making_pools(self: &Arc<Self>) {
+        work::cancel_delayed::<Self, MAKE_POOLS>(self);
+    }
+
+    /// The number of devices that the worker has not looked at has changed by `by`.
+    pub(super) fn count_untried(&self, by: i32) {
+        self.untried.fetch_add(by as u32, Full);
+        if by < 0 {
+            self.tried.wake_all();
+        }
+    }
+
+    /// Waits until the worker has looked at each device. Errors: EINTR if the task is being killed.
+    pub(super) fn await_tries(&self) -> Result {
+        let tried = || (self.untried.load(Acquire) == 0).then_some(());
+        let waited = self.tried.wait(WaitMode::Killable, &mut None, tried);
+        waited.map_err(|_| EINTR)
+    }
+
+    /// Waits until the worker has tried to make the pools of all devices. Sleeps.
+    ///
+    /// Errors: ENOMEM if there was no memory for any of them; EINTR if the task is being killed.
+    pub(crate) fn await_pools(&self) -> Result {
+        self.await_tries()?;
         let (mut some, mut short) = (false, false);
         for dev in self.devices.lock().iter() {
-            match dev.pool(self) {
+            match dev.made_pool() {
                 Ok(_) => some = true,
                 Err(e) => short |= e == ENOMEM,
             }
@@ -132,10 +176,11 @@ impl Pools {
     }
 
     /// A parameter of the pools was written. Sleeps.
-    pub(crate) fn resize(&self) {
+    pub(crate) fn resize(self: &Arc<Self>) {
         for dev in self.devices.lock().iter() {
-            dev.try_again();
+            dev.try_again(self);
         }
+        self.make_pools_soon();
         for cache in self.caches.lock().iter() {
             cache.resize();
         }
@@ -188,6 +233,34 @@ impl WorkItem<WINDOW_WAITERS> for Pools {
         }
         if waiting {
             pools.watch_waiters();
+        }
+    }
+}
+
+impl WorkItem<MAKE_POOLS> for Pools {
+    type Pointer = Arc<Pools>;
+
+    /// Makes the pool of each device that needs one now; looks again when the next one does.
+    fn run(pools: Arc<Pools>) {
+        loop {
+            let now = now_ns();
+            let devices = pools.devices.lock();
+            let Some(dev) = devices.iter().find(|dev| dev.needs_pool(now)).cloned() else {
+                break;
+            };
+            drop(devices);
+            fault::asynchronous(|| dev.make_pool(&pools));
+        }
+        let next = {
+            let devices = pools.devices.lock();
+            devices.iter().filter_map(|dev| dev.next_try()).min()
+        };
+        if let Some(at) = next {
+            let ms = at.saturating_sub(now_ns()).div_ceil(1_000_000);
+            let delay = msecs_to_jiffies(ms.try_into().unwrap_or(u32::MAX));
+            // Not a later time than that of a device that came in between.
+            let queue = pools.queue.clone();
+            let _ = queue.enqueue_delayed::<Arc<Self>, MAKE_POOLS>(pools, delay);
         }
     }
 }

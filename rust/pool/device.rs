@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The RDMA devices of the host, and the objects that ZRS has on each: one protection domain, one
-//! receive pool, a shared receive queue. They are made with the first socket, and destroyed with
-//! the device.
+//! receive pool, a shared receive queue. A worker makes them when the device comes, and again later
+//! where there was no memory; they are destroyed with the device.
 
 #![deny(unsafe_code)]
+
+use core::mem;
 
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
@@ -29,9 +31,8 @@ use crate::uapi::{
     ZRS_LACK_OTHER, ZRS_LACK_QP_WR, ZRS_LACK_RECV_SGE, ZRS_LACK_REG, ZRS_LACK_SEND_SGE,
 };
 
-/// After the second search in a row for a pool's memory without success, none is made for this
-/// long, in nanoseconds: it moves other pages, and every program's `socket()` asks for it. The time
-/// doubles with each further failure, up to this often.
+/// Time until the second attempt to make a pool, in nanoseconds: the search for memory moves other
+/// pages. The time doubles with each further failure, up to this often.
 const AGAIN_NS: u64 = 1_000_000_000;
 const AGAIN_SHIFT: u32 = 6;
 
@@ -53,10 +54,39 @@ struct State {
     pool: Option<Arc<Pool>>,
     /// The device cannot be used, and why; this was logged once.
     unfit: Option<Lack>,
-    /// How often in a row there was no memory for the pool, and when the search for it is repeated,
-    /// in nanoseconds of the monotonic clock.
+    /// The worker has tried to make the pool since the device came, or a parameter was written.
+    tried: bool,
+    /// A parameter was written since the worker's attempt has begun.
+    asked: bool,
+    /// Why there is no pool.
+    error: Error,
+    /// How often in a row there was none, and when the worker tries again, in nanoseconds of the
+    /// monotonic clock.
     failures: u32,
     again_at: u64,
+}
+
+impl State {
+    /// Whether the device could have a pool, and has none.
+    fn lacks_pool(&self) -> bool {
+        self.device.is_some() && self.pool.is_none() && self.unfit.is_none()
+    }
+
+    /// The worker has tried, or nobody need wait for it.
+    fn set_tried(&mut self, pools: &Pools) {
+        if !mem::replace(&mut self.tried, true) {
+            pools.count_untried(-1);
+        }
+    }
+
+    /// An attempt has failed. Returns whether the log should say so: not for ever.
+    fn put_off(&mut self, error: Error) -> bool {
+        self.error = error;
+        let shift = self.failures.min(AGAIN_SHIFT);
+        self.failures = self.failures.saturating_add(1);
+        self.again_at = now_ns().saturating_add(AGAIN_NS << shift);
+        shift < AGAIN_SHIFT
+    }
 }
 
 /// The objects that are destroyed with the device; the memory of its pool may live on with programs
@@ -75,66 +105,95 @@ impl RdmaDev {
         self.state.lock().device.as_ref() == Some(device)
     }
 
-    /// The pool, made now if it is not there yet. Sleeps.
+    /// The pool, as soon as the worker has tried to make it. Sleeps.
     ///
-    /// Errors: ENOMEM, with a line in the log if the memory was searched for; ENODEV for a device
-    /// that is being removed or that ZRS cannot use.
-    pub(crate) fn pool(&self, pools: &Arc<Pools>) -> Result<Arc<Pool>> {
-        let mut state = self.state.lock();
-        if let Some(pool) = &state.pool {
-            return Ok(pool.clone());
+    /// Errors: ENOMEM; ENODEV for a device that is being removed or that ZRS cannot use; EINTR if
+    /// the task is being killed.
+    pub(crate) fn pool(&self, pools: &Pools) -> Result<Arc<Pool>> {
+        pools.await_tries()?;
+        self.made_pool()
+    }
+
+    /// The pool; if there is none, why. Sleeps. Errors: ENOMEM, ENODEV.
+    pub(super) fn made_pool(&self) -> Result<Arc<Pool>> {
+        let state = self.state.lock();
+        state.pool.clone().ok_or(state.error)
+    }
+
+    /// Whether the worker has to make the pool, at `now`, in nanoseconds of the monotonic clock.
+    pub(super) fn needs_pool(&self, now: u64) -> bool {
+        self.next_try().is_some_and(|at| at <= now)
+    }
+
+    /// When the worker has to make the pool, in nanoseconds of the monotonic clock.
+    pub(super) fn next_try(&self) -> Option<u64> {
+        let state = self.state.lock();
+        state.lacks_pool().then_some(state.again_at)
+    }
+
+    /// The worker's attempt to make the pool. Sleeps.
+    pub(super) fn make_pool(&self, pools: &Arc<Pools>) {
+        let device = {
+            let mut state = self.state.lock();
+            state.asked = false;
+            state.device.clone()
+        };
+        let Some(device) = device else {
+            return;
+        };
+        // Without the lock: the search for memory takes its time.
+        let made = if device.is_outside() {
+            Err(EPERM)
+        } else {
+            make_pool(pools, &device)
+        };
+        let made = {
+            let mut state = self.state.lock();
+            let made = made.map(|pool| state.pool = Some(pool));
+            if let Err(e) = made {
+                self.failed_to_make(&mut state, e, &device);
+            }
+            if state.asked {
+                (state.failures, state.again_at) = (0, 0);
+            } else {
+                state.set_tried(pools);
+            }
+            made
+        };
+        if made.is_ok() {
+            // It may have come up since the pool's rate was read.
+            self.port_active();
         }
-        if state.unfit.is_some() {
-            return Err(ENODEV);
-        }
-        if now_ns() < state.again_at {
-            return Err(ENOMEM);
-        }
-        let device = state.device.clone().ok_or(ENODEV)?;
-        if device.is_outside() {
-            net_warn_ratelimited!(
+    }
+
+    /// There is no pool, because of `e`.
+    fn failed_to_make(&self, state: &mut State, e: Error, device: &Device) {
+        // A device will not gain what it lacks; other errors may not occur next time.
+        let lack = match e {
+            EPERM => Some(Lack::OTHER),
+            EOPNOTSUPP => Some(lacking(&device.attrs()).unwrap_or(Lack::OTHER)),
+            _ => None,
+        };
+        state.unfit = lack;
+        let log = state.put_off(if e == ENOMEM { ENOMEM } else { ENODEV });
+        match (e, lack) {
+            (EPERM, _) => net_warn_ratelimited!(
                 "{}: cannot be used: siw works in the first network namespace only\n",
                 self.name
-            );
-            state.unfit = Some(Lack::OTHER);
-            return Err(ENODEV);
-        }
-        match make_pool(pools, &device) {
-            Ok(pool) => {
-                state.pool = Some(pool.clone());
-                Ok(pool)
-            }
-            Err(e) if e == ENOMEM => {
-                let wait = match state.failures {
-                    0 => 0,
-                    n => AGAIN_NS << (n - 1).min(AGAIN_SHIFT),
-                };
-                state.failures = state.failures.saturating_add(1);
-                state.again_at = now_ns().saturating_add(wait);
-                net_warn_ratelimited!(
-                    "{}: no contiguous memory for the receive pool; is pool_mib too large?\n",
-                    self.name
-                );
-                Err(e)
-            }
-            // A device will not gain what it lacks; other errors may not occur next time.
-            Err(e) => {
-                let lack = lacking(&device.attrs());
-                match &lack {
-                    Some(lack) => net_warn_ratelimited!(
-                        "{}: cannot be used: {} is {}, {} needed\n",
-                        self.name,
-                        lack.name(),
-                        lack.has,
-                        lack.needs
-                    ),
-                    None => net_warn_ratelimited!("{}: cannot be used: {:?}\n", self.name, e),
-                }
-                if e == EOPNOTSUPP {
-                    state.unfit = Some(lack.unwrap_or(Lack::OTHER));
-                }
-                Err(ENODEV)
-            }
+            ),
+            (_, Some(lack)) if lack.limit != ZRS_LACK_OTHER => net_warn_ratelimited!(
+                "{}: cannot be used: {} is {}, {} needed\n",
+                self.name,
+                lack.name(),
+                lack.has,
+                lack.needs
+            ),
+            (ENOMEM, _) if log => net_warn_ratelimited!(
+                "{}: no contiguous memory for the receive pool; is pool_mib too large?\n",
+                self.name
+            ),
+            _ if log => net_warn_ratelimited!("{}: cannot be used: {:?}\n", self.name, e),
+            _ => {}
         }
     }
 
@@ -170,10 +229,15 @@ impl RdmaDev {
         self.failed.load(Acquire)
     }
 
-    /// The next caller that needs the pool searches for memory again. Sleeps.
-    pub(super) fn try_again(&self) {
+    /// The worker, which the caller queues, tries to make the pool again if there is none. Sleeps.
+    pub(super) fn try_again(&self, pools: &Pools) {
         let mut state = self.state.lock();
-        (state.failures, state.again_at) = (0, 0);
+        if state.lacks_pool() {
+            (state.failures, state.again_at, state.asked) = (0, 0, true);
+            if mem::replace(&mut state.tried, false) {
+                pools.count_untried(1);
+            }
+        }
     }
 
     /// The number of a new stream link, which decides on the completion vector.
@@ -302,8 +366,8 @@ fn fill_pool(
 }
 
 impl Pools {
-    /// A device has appeared. ENOMEM.
-    pub(crate) fn add_device(&self, device: &Device) -> Result<Arc<RdmaDev>> {
+    /// A device has appeared. Its pool is made by the worker. ENOMEM.
+    pub(crate) fn add_device(self: &Arc<Self>, device: &Device) -> Result<Arc<RdmaDev>> {
         let dev = Arc::pin_init(
             try_pin_init!(RdmaDev {
                 name: device.name(),
@@ -313,25 +377,40 @@ impl Pools {
                     device: Some(device.clone()),
                     pool: None,
                     unfit: None,
+                    tried: false,
+                    asked: false,
+                    error: ENODEV,
                     failures: 0,
                     again_at: 0,
                 }, "zrs_device"),
             }),
             GFP_KERNEL,
         )?;
-        self.devices.lock().push(dev.clone(), GFP_KERNEL)?;
+        // Before the worker can find it.
+        self.count_untried(1);
+        let added = self.devices.lock().push(dev.clone(), GFP_KERNEL);
+        if added.is_err() {
+            self.count_untried(-1);
+        }
+        added?;
+        self.make_pools_soon();
         Ok(dev)
     }
 
     /// The device is being removed: its pool is not found any more. The caller calls
     /// [`Pool::device_gone`] for the returned pool once nothing uses it any more.
-    pub(crate) fn remove_device(&self, dev: &Arc<RdmaDev>) -> Option<Arc<Pool>> {
+    pub(crate) fn remove_device(self: &Arc<Self>, dev: &Arc<RdmaDev>) -> Option<Arc<Pool>> {
+        dev.state.lock().device = None;
+        // No attempt for this device begins any more, and one that has begun ends.
+        self.stop_making_pools();
         let pool = {
             let mut state = dev.state.lock();
-            state.device = None;
+            state.error = ENODEV;
+            state.set_tried(self);
             state.pool.take()
         };
         self.devices.lock().retain(|d| !Arc::ptr_eq(d, dev));
+        self.make_pools_soon();
         pool
     }
 }
