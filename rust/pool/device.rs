@@ -153,7 +153,7 @@ impl RdmaDev {
             if let Err(e) = made {
                 self.failed_to_make(&mut state, e, &device);
             }
-            if state.asked {
+            if state.asked && state.lacks_pool() {
                 (state.failures, state.again_at) = (0, 0);
             } else {
                 state.set_tried(pools);
