@@ -15,6 +15,7 @@ mod backlog;
 pub(crate) mod cm;
 pub(crate) mod conn;
 pub(crate) mod conn_table;
+pub(crate) mod connects;
 pub(crate) mod context;
 pub(crate) mod dgram;
 pub(crate) mod keepalive;

@@ -96,19 +96,25 @@ impl Sock {
     /// with TCP, whose peer answers them by a reset, the connection is disconnected then, and EPIPE
     /// waits in SO_ERROR. Returns how many bytes; `None`: the send fails with EPIPE.
     ///
-    /// Errors: ENOBUFS, for the notification of MSG_ZEROCOPY. May sleep.
+    /// Errors: ENOBUFS, for the notification of MSG_ZEROCOPY; EINTR if the task is being killed.
+    /// May sleep.
     pub(super) fn send_in_vain(
         self: &Arc<Self>,
         msg: &SendMsg<'_>,
         total: usize,
         notify: &mut Notify,
     ) -> Result<Option<usize>> {
-        let lock = {
-            let inner = &mut *self.inner.lock();
-            if !inner.takes_in_vain() || !try_lock(&mut inner.tx_locked) {
-                return Ok(None);
+        let lock = loop {
+            {
+                let inner = &mut *self.inner.lock();
+                if !inner.takes_in_vain() {
+                    return Ok(None);
+                }
+                if try_lock(&mut inner.tx_locked) {
+                    break SendLock(self);
+                }
             }
-            SendLock(self)
+            self.await_send_lock()?;
         };
         let mut notice = notify.copied(msg)?;
         {

@@ -17,8 +17,8 @@ use crate::kern::task;
 use crate::kern::work::{self, Queue};
 use crate::proto::addr::Ip;
 use crate::proto::fallback::Peer;
-use crate::proto::wire::{Header, Refusal};
-use crate::proto::Violation;
+use crate::proto::wire::Refusal;
+use crate::transport::connects::ConnectRequest;
 use crate::transport::context::{Acceptor, Transport};
 use crate::transport::link::Link;
 use crate::uapi::zrs_info;
@@ -112,9 +112,9 @@ impl Acceptor for Sockets {
     fn connect_request(
         self: Arc<Self>,
         link: &Arc<Link>,
-        h: &Header,
-    ) -> Result<Result<(), Refusal>, Violation> {
-        Sock::on_connect(&self, link, h)
+        request: &ConnectRequest,
+    ) -> Result<(), Refusal> {
+        Sock::on_connect(&self, link, request)
     }
 
     fn peer_has_zrs(&self, net: &Net, ip: Ip) {

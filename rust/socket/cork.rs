@@ -255,8 +255,11 @@ impl Sock {
             // Sending the corked bytes makes room for the new ones.
             match self.try_flush() {
                 Flushed::Sent => {}
-                blocked => {
-                    attempts.locked = matches!(blocked, Flushed::Locked);
+                Flushed::Locked => {
+                    attempts.locked = true;
+                    return None;
+                }
+                Flushed::Blocked => {
                     self.stalled(want, Stall::Link, told);
                     return None;
                 }

@@ -20,13 +20,13 @@ use crate::kern::trace;
 use crate::kern::wait::WaitMode;
 use crate::params;
 use crate::proto::addr::{Addr, Ip};
-use crate::proto::channel::{Channel, Limits};
+use crate::proto::channel::Channel;
 use crate::proto::fallback::{Peer, Why};
 use crate::proto::readiness::{Phase, IN};
-use crate::proto::wire::{Header, Refusal};
-use crate::proto::Violation;
+use crate::proto::wire::Refusal;
 use crate::transport::conn::Conn;
 use crate::transport::conn_table::Chan;
+use crate::transport::connects::ConnectRequest;
 use crate::transport::link::Link;
 
 /// The next step of accept().
@@ -318,10 +318,9 @@ impl Sock {
     pub(super) fn on_connect(
         ctx: &Arc<Sockets>,
         link: &Arc<Link>,
-        h: &Header,
-    ) -> Result<core::result::Result<(), Refusal>, Violation> {
-        // Malformed limits are a violation, whether or not a socket listens.
-        let theirs = Limits::of(h)?;
+        request: &ConnectRequest,
+    ) -> core::result::Result<(), Refusal> {
+        let h = &request.header;
         let (dst, src) = Channel::ports_of(h);
         // Takes the link's lock, which must be taken before a socket's.
         let local = Addr::new(link.local_ip(), dst);
@@ -334,7 +333,7 @@ impl Sock {
             port: 0,
         });
         let Some(listener) = listener.filter(|_| params::DRAIN.get() == 0) else {
-            return Ok(Err(Refusal::NoListener));
+            return Err(Refusal::NoListener);
         };
         let room;
         let (owner, options, sk) = {
@@ -348,16 +347,14 @@ impl Sock {
             sk.device_allows(local, remote) && sk.cgroup_packets(local, remote, false).is_ok()
         });
         let Some((limits, rcvbuf)) = sk.map(|sk| (Sock::limits_of(&sk), sk.rcvbuf_set())) else {
-            return Ok(Err(Refusal::NoListener));
+            return Err(Refusal::NoListener);
         };
-        if room.is_err() {
-            // Refused before anything is allocated.
-            return Ok(room);
-        }
+        // Refused before anything is allocated.
+        room?;
         let child =
             listener.charge(|| Sock::new(ctx.clone(), link.net.clone(), listener.v6, owner));
         let Ok(child) = child else {
-            return Ok(Err(Refusal::NoResources));
+            return Err(Refusal::NoResources);
         };
         child.inner.lock().limits = limits;
         {
@@ -368,13 +365,13 @@ impl Sock {
         child.user_ms.store(listener.user_ms.load(Relaxed), Relaxed);
         child.corks.store(listener.corks.load(Relaxed), Relaxed);
         if child.promise_small().is_err() {
-            return Ok(Err(Refusal::NoResources));
+            return Err(Refusal::NoResources);
         }
         let chan = Chan::submit(&link.transport, &child, |id| {
-            Channel::accepting(id, h.src, theirs, limits)
+            Channel::accepting(id, h.src, request.limits, limits)
         });
         let Ok(chan) = chan else {
-            return Ok(Err(Refusal::NoResources));
+            return Err(Refusal::NoResources);
         };
         let id = chan.id().unwrap_or_default();
         {
@@ -402,10 +399,10 @@ impl Sock {
             }
             let mut inner = child.inner.lock();
             inner.conn = Conn::none();
-            return Ok(Err(why));
+            return Err(why);
         }
         link.kick(&child);
         listener.wake_accept();
-        Ok(Ok(()))
+        Ok(())
     }
 }

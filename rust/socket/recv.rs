@@ -18,7 +18,7 @@ use crate::kern::errno::{ENOTCONN, EOPNOTSUPP};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::msg::RecvMsg;
 use crate::kern::trace::DataPath;
-use crate::kern::wait::{Timeout, WaitMode};
+use crate::kern::wait::{Timeout, WaitError, WaitMode};
 use crate::params;
 use crate::pool::cache::Copied;
 use crate::pool::window::Window;
@@ -84,8 +84,8 @@ pub(super) struct Receive<'a> {
 enum First {
     /// Data, the end of the stream, or an error.
     Found(Result<Next>),
-    /// Nothing yet; the link to wait on.
-    Wait(BusyLink),
+    /// Nothing yet: the link to wait on, and whether another call has the receive lock.
+    Wait(BusyLink, bool),
 }
 
 /// A piece of received data. No other thread receives until [`Receive::consume`].
@@ -199,23 +199,20 @@ impl<'a> Receive<'a> {
             return Ok(None);
         }
         let this = self.sock;
-        let (peeked, some) = (self.peeked, self.got > 0);
-        let first = self.first.take();
-        let found = if let Some(First::Found(found)) = first {
-            found
-        } else if self.got >= self.target {
-            // Take more data if it has arrived, but do not wait.
-            this.next(peeked, some).ok_or(EAGAIN).and_then(|r| r)
-        } else {
-            let (mode, timeout) = (WaitMode::Interruptible, &mut self.timeout);
-            let cond = || this.next(peeked, some);
-            let waited = match first {
-                Some(First::Wait(link)) => this.await_more(link, mode, timeout, cond),
-                _ => this.await_link(mode, timeout, cond),
-            };
-            match waited {
-                Ok(r) => r,
-                Err(e) => Err(e.to_errno(self.timeout)),
+        let some = self.got > 0;
+        let found = loop {
+            let (found, locked) = self.look();
+            match found {
+                // A call that must not wait for data does wait for the receive lock, as one on a
+                // TCP socket waits for the socket's: the data that poll() has shown may be there
+                // still when its owner, which has peeked or found less room, is done.
+                None if locked => {
+                    if let Err(e) = this.await_recv_lock() {
+                        break Err(e);
+                    }
+                }
+                None => break Err(EAGAIN),
+                Some(found) => break found,
             }
         };
         match found {
@@ -235,6 +232,36 @@ impl<'a> Receive<'a> {
             Ok(Next::End) => Ok(None),
             Err(_) if some => Ok(None),
             Err(e) => Err(e),
+        }
+    }
+
+    /// Looks for the next piece, and waits for it if the call may. `None`: there is none yet, or,
+    /// if true is returned as well, another call has the receive lock.
+    fn look(&mut self) -> (Option<Result<Next>>, bool) {
+        let this = self.sock;
+        let (peeked, some) = (self.peeked, self.got > 0);
+        let mut locked = false;
+        let mut cond = || {
+            let found;
+            (found, locked) = this.next(peeked, some);
+            found
+        };
+        let (mode, timeout) = (WaitMode::Interruptible, &mut self.timeout);
+        let waited = match self.first.take() {
+            Some(First::Found(found)) => return (Some(found), false),
+            // Take more data if it has arrived, but do not wait.
+            _ if self.got >= self.target => cond().ok_or(WaitError::TimedOut),
+            Some(First::Wait(link, taken)) => {
+                let waited = this.await_more(link, mode, timeout, cond);
+                locked |= taken && *timeout == Some(0);
+                waited
+            }
+            None => this.await_link(mode, timeout, cond),
+        };
+        match waited {
+            Ok(found) => (Some(found), false),
+            Err(WaitError::TimedOut) => (None, locked),
+            Err(e) => (Some(Err(e.to_errno(*timeout))), false),
         }
     }
 
@@ -287,7 +314,7 @@ impl Sock {
             let target = sk.rcvlowat(msg.waitall(), want);
             let first = match inner.next(None, false) {
                 Some(found) => First::Found(found),
-                None => First::Wait(inner.busy_link()),
+                None => First::Wait(inner.busy_link(), inner.rx_locked),
             };
             (timeout, target, first)
         };
@@ -351,9 +378,22 @@ impl Sock {
         }
     }
 
-    /// See [`Inner::next`].
-    fn next(&self, from: Option<u32>, some: bool) -> Option<Result<Next>> {
-        self.inner.lock().next(from, some)
+    /// See [`Inner::next`]; also returns whether another call has the receive lock.
+    fn next(&self, from: Option<u32>, some: bool) -> (Option<Result<Next>>, bool) {
+        let inner = &mut *self.inner.lock();
+        let found = inner.next(from, some);
+        let locked = found.is_none() && inner.rx_locked;
+        (found, locked)
+    }
+
+    /// Waits until no call has the receive lock. Errors: EINTR if the task is being killed.
+    fn await_recv_lock(&self) -> Result {
+        let free = self.wait.wait(WaitMode::Killable, &mut None, || {
+            let inner = &mut *self.inner.lock();
+            inner.rx_contended |= inner.rx_locked;
+            (!inner.rx_locked).then_some(())
+        });
+        free.map_err(|_| EINTR)
     }
 
     /// Returns a borrowed segment after a call consumed `taken` of its bytes. Unlocks the receive

@@ -603,7 +603,7 @@ impl Sock {
     }
 
     /// Waits until no thread owns the send lock. Errors: EINTR if the task is being killed.
-    fn await_send_lock(&self) -> Result {
+    pub(super) fn await_send_lock(&self) -> Result {
         let free = self.wait.wait(WaitMode::Killable, &mut None, || {
             let inner = &mut *self.inner.lock();
             inner.lock_waiter |= inner.tx_locked;
@@ -640,8 +640,11 @@ impl Sock {
                 // Corked bytes are sent first.
                 match self.try_flush() {
                     Flushed::Sent => {}
-                    blocked => {
-                        attempts.locked = matches!(blocked, Flushed::Locked);
+                    Flushed::Locked => {
+                        attempts.locked = true;
+                        return None;
+                    }
+                    Flushed::Blocked => {
                         self.stalled(want, Stall::Link, told);
                         return None;
                     }

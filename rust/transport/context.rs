@@ -16,6 +16,7 @@ use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork};
 
 use super::cm::{Listener, Listening};
 use super::conn_table::Table;
+use super::connects::ConnectRequest;
 use super::dgram::DgramReceiver;
 use super::link::Link;
 use super::net_counts::NetCounts;
@@ -29,8 +30,7 @@ use crate::pool::context::Pools;
 use crate::pool::quota::{Quotas, Room};
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
-use crate::proto::wire::{Header, Refusal};
-use crate::proto::Violation;
+use crate::proto::wire::Refusal;
 
 /// Work item: checks the timers of connections.
 pub(super) const TIMERS: u64 = 0;
@@ -43,12 +43,12 @@ pub(super) const SWEEP: u64 = 3;
 
 /// Answers a CONNECT of a peer.
 pub(crate) trait Acceptor: Send + Sync {
-    /// `h` arrived on `link`. Makes the connection, or returns why not. Sleeps.
+    /// `request` arrived on `link`. Makes the connection, or returns why not. Sleeps.
     fn connect_request(
         self: Arc<Self>,
         link: &Arc<Link>,
-        h: &Header,
-    ) -> Result<Result<(), Refusal>, Violation>;
+        request: &ConnectRequest,
+    ) -> Result<(), Refusal>;
 
     /// Host `ip` has made a link: it has ZRS. Sleeps.
     fn peer_has_zrs(&self, net: &Net, ip: Ip);
@@ -206,12 +206,12 @@ impl Transport {
     pub(super) fn connect_request(
         &self,
         link: &Arc<Link>,
-        h: &Header,
-    ) -> Result<Result<(), Refusal>, Violation> {
+        request: &ConnectRequest,
+    ) -> Result<(), Refusal> {
         let acceptor = self.acceptor.lock().clone();
         match acceptor {
-            Some(acceptor) => acceptor.connect_request(link, h),
-            None => Ok(Err(Refusal::NoListener)),
+            Some(acceptor) => acceptor.connect_request(link, request),
+            None => Err(Refusal::NoListener),
         }
     }
 

@@ -29,6 +29,7 @@ use kernel::workqueue::{
 };
 
 use super::backlog::Reposts;
+use super::connects::{ConnectRequest, CONNECTS};
 use super::context::Transport;
 use super::dgram::{CreditShare, DgramReceiver, DgramRx, DgramTx, DGRAM_STALL};
 use super::links::Asker;
@@ -173,6 +174,11 @@ pub(crate) struct Link {
     backstop: DelayedWork<Link, BACKSTOP>,
     #[pin]
     reschedule: DelayedWork<Link, RESCHEDULE>,
+    /// CONNECTs that the work item has not handled yet.
+    #[pin]
+    pub(super) connects: SpinLock<KVec<ConnectRequest>>,
+    #[pin]
+    accept: Work<Link, CONNECTS>,
 }
 
 impl_has_delayed_work! {
@@ -185,6 +191,7 @@ impl_has_work! {
     impl HasWork<Self, POLL> for Link { self.work }
     impl HasWork<Self, CONNECT> for Link { self.start }
     impl HasWork<Self, TEARDOWN> for Link { self.down }
+    impl HasWork<Self, CONNECTS> for Link { self.accept }
 }
 
 /// Work item: polls the completion queue.
@@ -429,6 +436,8 @@ impl Link {
                 dgram_stall <- new_delayed_work!("zrs_link::dgram_stall"),
                 backstop <- new_delayed_work!("zrs_link::backstop"),
                 reschedule <- new_delayed_work!("zrs_link::reschedule"),
+                connects <- new_spinlock!(KVec::new(), "zrs_link::connects"),
+                accept <- new_work!("zrs_link::accept"),
                 work <- new_work!("zrs_link::work"),
                 start <- new_work!("zrs_link::start"),
                 down <- new_work!("zrs_link::down"),

@@ -412,13 +412,7 @@ impl Link {
             Type::Challenge | Type::Proof => return Err(Violation::State),
             // Only the side that made the link opens channels on it.
             Type::Connect if !self.accepted => return Err(Violation::State),
-            Type::Connect => {
-                if let Err(why) = self.transport.connect_request(self, &h)? {
-                    let mut no = Header::new(Type::Reject, h.src, ChanId::default());
-                    no.arg0 = why as u32;
-                    self.reply(no.into());
-                }
-            }
+            Type::Connect => self.connect_arrived(h)?,
             _ => self.for_channel(arrival, &h, conn)?,
         }
         Ok(())
