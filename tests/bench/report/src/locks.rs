@@ -67,11 +67,12 @@ const ZRS: [(&str, Scope); 27] = [
 
 /// Those names of ZRS that are of work items, and of their timers with "_timer" behind it: they are
 /// acquired when the work begins and when the timer expires, and nothing is written.
-const WORK: [&str; 23] = [
+const WORK: [&str; 25] = [
     "zrs_transport::timers_work",
     "zrs_transport::idle",
     "zrs_pools::window_waiters",
     "zrs_pools::reclaim",
+    "zrs_pools::make_pools",
     "zrs_transport::keepalive",
     "zrs_transport::sweep",
     "zrs_pool::work",
@@ -85,6 +86,7 @@ const WORK: [&str; 23] = [
     "zrs_link::work",
     "zrs_link::start",
     "zrs_link::down",
+    "zrs_link::accept",
     "zrs_mem_host::tick",
     "zrs_mem_host::zero",
     "zrs_mem_host::step",
