@@ -4,12 +4,13 @@
 import contextlib
 import errno
 import os
+import select
 import socket
 import struct
 import time
 
 CLONE_NEWNET = 0x40000000
-UDP, ZRS, SOL_ZRS, ZRS_DGRAM_UDP = 17, 253, 0x5A52, 16
+UDP, ZRS, SOL_ZRS, ZRS_DGRAM_UDP, MSG_ERRQUEUE = 17, 253, 0x5A52, 16, 0x2000
 # How much slower than elsewhere everything is.
 SCALE = int(os.environ.get("TIME_SCALE", "1"))
 # The same for what must happen and is waited for, on a machine that is busy as well.
@@ -37,6 +38,39 @@ def by_rdma(sender, receiver):
         time.sleep(0.01)
     check("datagrams come by RDMA", hops != ttl, True)
     receiver.setsockopt(0, recvttl, 0)
+
+
+def meet(sender, receiver, data=b"first"):
+    """Sends to the receiver until a datagram arrives, and takes all of them. On a busy machine a link may not be made in
+    time, or give no room: the datagram is lost with it."""
+    at, late, again = receiver.getsockname(), time.monotonic() + 80 * PATIENCE, False
+    while True:
+        try:
+            sender.sendto(data, at)
+        except OSError as e:
+            # Of a connected socket: the link was lost.
+            if e.errno != errno.EHOSTUNREACH:
+                raise
+        if select.select([receiver], [], [], 10 * PATIENCE)[0] or time.monotonic() > late:
+            break
+        again = True
+    receiver.recv(70000)
+    # More than one may arrive.
+    while again and select.select([receiver], [], [], PATIENCE)[0]:
+        receiver.recv(70000)
+    if again:
+        forget_errors(sender)
+
+
+def forget_errors(s):
+    """Takes the socket's error, and what its error queue has."""
+    s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    # With a time limit, Python waits.
+    limit = s.gettimeout()
+    s.setblocking(False)
+    while fails(s.recvmsg, 10, 512, MSG_ERRQUEUE) == "no error":
+        pass
+    s.settimeout(limit)
 
 
 def fails(call, *args):

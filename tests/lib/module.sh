@@ -35,7 +35,8 @@ soft_roce() {
 	fi
 }
 
-# zrs_load [PARAM=VALUE...]: the module, and before it what it needs.
+# zrs_load [PARAM=VALUE...]: the module, and before it what it needs. The parameters of ZRS_PARAMS come first; the
+# last value of a parameter wins.
 zrs_load() {
 	local deps pins _
 	# What earlier tests had pinned, by other means than the module's, may still be on its way.
@@ -52,8 +53,9 @@ zrs_load() {
 		[ -z "$deps" ] || modprobe -a $deps || return 1
 		: >/run/zrs-depends
 	fi
+	# Without ZRS_PARAMS: a busy machine takes longer than the module's default for one step of a connect().
 	# shellcheck disable=SC2086 # a list
-	insmod "$(lean_module)" ${ZRS_PARAMS:-} "$@" || return 1
+	insmod "$(lean_module)" ${ZRS_PARAMS-connect_timeout_ms=6000} "$@" || return 1
 	# Where its code is: traces that are read after it is gone need that (tests/vm/decode).
 	[ "${ZRS_KERNEL:-stock}" = stock ] || cat /sys/module/zrs/sections/.text >>/results/zrs-bases
 }

@@ -35,6 +35,14 @@ answer_all_icmp() {
 }
 set_limit() { "$1" sh -c "echo $3 >/proc/sys/net/$2"; }
 
+# log_all: the kernel log gets each line of the module, without the rate limit of the network's messages. Lines of
+# other tests that were suppressed are not reported.
+log_all() {
+	local limit=/proc/sys/net/core/message_cost
+	at_end "echo $(cat "$limit") >$limit"
+	echo 0 >"$limit"
+}
+
 # start NAME HOST TEXT CMD...: runs CMD in host A or B ("-": in neither) in the background and waits
 # until it says TEXT, if one is given. Its output is in $TMP/NAME.
 start() {

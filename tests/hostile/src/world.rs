@@ -126,9 +126,21 @@ impl World {
 
     /// A link with another hello, or without receives.
     pub fn link_as(&mut self, hello: Hello, recvs: bool) -> io::Result<Peer> {
+        self.link_from(None, hello, recvs)
+    }
+
+    /// The same, from another address of ours, if one is given.
+    pub fn link_from(
+        &mut self,
+        from: Option<Ipv4Addr>,
+        hello: Hello,
+        recvs: bool,
+    ) -> io::Result<Peer> {
         let end = Instant::now() + self.limit(10);
         loop {
-            match Peer::connect(self.source(), self.service(), hello, recvs, self.limit(10)) {
+            let mut source = self.source();
+            source.set_ip(from.unwrap_or(*source.ip()));
+            match Peer::connect(source, self.service(), hello, recvs, self.limit(10)) {
                 // The blocks of links that are being taken down are promised until they are gone;
                 // a port may still be in use.
                 Err(e)

@@ -235,13 +235,15 @@ fn beside<T>(others: usize, other: impl Fn(usize) + Sync, main: impl FnOnce() ->
     })
 }
 
-/// Calls `step` until the time is over.
+/// Calls `step` until the time is over, and at least once.
 fn for_a_while(time: Duration, mut step: impl FnMut() -> Result<()>) -> Result<()> {
     let end = Instant::now() + time;
-    while Instant::now() < end {
+    loop {
         step()?;
+        if Instant::now() >= end {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 fn pause(ms: u64) {

@@ -5,7 +5,7 @@
 # hosts: own
 # rows: E5 B9
 # debug: only
-# params: connect_timeout_ms=5000
+# params: connect_timeout_ms=20000
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

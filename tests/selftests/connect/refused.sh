@@ -4,6 +4,7 @@
 # hosts: own
 # debug: full
 # rows: Z1 E1 E4 E5 B6
+# params: connect_timeout_ms=1000
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

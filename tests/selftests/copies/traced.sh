@@ -50,9 +50,9 @@ nonblocking() {
 	judge "non-blocking, $chunk each $*" "$before" "$(copied)" $((16 << 20)) "$least" "$most"
 }
 # Connections, figures and the tests' own doing are in it as well: some KiB of 64 MiB.
-carrier zrs-zerocopy 0 1
-carrier zrs-ring 0 1
-carrier zrs-mapped 0 1
+carrier zrs-zerocopy 0 5
+carrier zrs-ring 0 5
+carrier zrs-mapped 0 5
 carrier zrs 1000 1005
 carrier rsockets 0 10
 carrier tcp 2000 2010

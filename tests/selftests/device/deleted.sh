@@ -7,6 +7,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
+log_all
 up() { ip netns exec "zrs$1" rdma link add "rxe$1" type rxe netdev "$2"; }
 port=7000
 # traffic NAME SENDER-ARGS RECEIVER-ARGS

@@ -10,6 +10,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
+log_all
 insmod /zrs/build/tests/lib/rdmaevent/rdmaevent.ko || ktap_bail "rdmaevent.ko"
 at_end "rmmod rdmaevent"
 fail() { "$1" sh -c "echo $2 >/sys/module/rdmaevent/parameters/fatal"; }

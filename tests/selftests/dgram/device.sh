@@ -3,6 +3,7 @@
 # device serves both sockets. The module stays while there are datagram sockets, and goes after them.
 # hosts: own
 # rows: Z7 B9 Z6
+# params: dgram_stall_ms=5000
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

@@ -25,7 +25,7 @@ import threading
 import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from hosts import becomes, fails, host, PATIENCE, SCALE
+from hosts import becomes, fails, forget_errors, host, meet, PATIENCE, SCALE
 
 ZRS, SOL_ZRS, ZRS_DGRAM_INFO = 253, 0x5A52, 17
 SOL = socket.SOL_SOCKET
@@ -92,10 +92,9 @@ def drain(s):
 def overflow():
     for size in (100, 20000):
         slow, quick, s = sock("B", B), sock("B", B), sock("A", A)
+        meet(s, slow, bytes(size))
         slow.setsockopt(SOL, socket.SO_RCVBUF, 50000)
         slow.setsockopt(SOL, SO_RXQ_OVFL, 1)
-        s.sendto(bytes(size), slow.getsockname())
-        slow.recv(70000)
         listener = sock("B", B, socket.SOCK_STREAM)
         listener.listen()
         stream = sock("A", A, socket.SOCK_STREAM)
@@ -144,8 +143,7 @@ def twice():
     for size, pairs in ((1024, 400), (65507, 60)):
         slow, s = sock("B", B), sock("A", A)
         s.connect(slow.getsockname())
-        s.send(bytes(size))
-        slow.recv(70000)
+        meet(s, slow, bytes(size))
         slow.setsockopt(SOL, socket.SO_RCVBUF, 100000)
         slow.setsockopt(SOL, SO_RXQ_OVFL, 1)
         got = []
@@ -188,8 +186,7 @@ def several(cut, mend):
     """The way to B is cut while a socket that sends to C as well sends large datagrams there."""
     there, far, s = sock("B", B), sock("C", C), sock("A", A)
     for end in there, far:
-        s.sendto(b"first", end.getsockname())
-        end.recv(10)
+        meet(s, end)
     s.setblocking(True)
     cutter = threading.Timer(0.2 * SCALE, os.system, (cut,))
     cutter.start()
@@ -205,20 +202,27 @@ def several(cut, mend):
     os.system(mend)
 
 
+def drops_of_links():
+    """Datagrams that the links of A have dropped."""
+    links = subprocess.check_output(["ip", "netns", "exec", "zrsA", "zrs", "links", "--json"])
+    return sum(link["dgram_drops"] for link in json.loads(links)["links"])
+
+
 def stall(cut, mend):
     """The way to B is cut: nothing is acknowledged, and no room comes."""
     there, far, s, both = sock("B", B), sock("C", C), sock("A", A), sock("A", A)
     at = there.getsockname()
-    for to, end in (at, there), (far.getsockname(), far):
-        s.sendto(b"first", to)
-        end.recv(10)
+    for end in there, far:
+        meet(s, end)
+    # What was lost before there was a link, and with it.
+    ours, theirs, linked = listed("A", s)["tx_drops"], drops(there), drops_of_links()
     os.system(cut)
     small = sock("A", A)
     small.setblocking(False)
     small.setsockopt(SOL, socket.SO_SNDBUF, 0)
     limit, charge = small.getsockopt(SOL, socket.SO_SNDBUF), 1000 + 256
     most = -(-limit // charge)
-    total = 1
+    total = 0
 
     def fill():
         for i in range(100):
@@ -300,7 +304,7 @@ def stall(cut, mend):
         check(f"{name} socket: all of that arrive", reached == 50, reached)
     os.system(mend)
     late = time.monotonic() + 20 * PATIENCE
-    got, received = False, 1
+    got, received = False, 0
     while not got and time.monotonic() < late:
         s.sendto(b"again", at)
         total += 1
@@ -308,16 +312,16 @@ def stall(cut, mend):
             got = there.recv(2000) == b"again"
             received += 1
     check("and it arrives again when the way is mended", got)
-    late, lost = time.monotonic() + 20 * PATIENCE, 0
+    late, lost, theirs_now = time.monotonic() + 20 * PATIENCE, 0, 0
     while received + lost < total and time.monotonic() < late:
         while select.select([there], [], [], 0.5)[0]:
             there.recv(2000)
             received += 1
-        lost = sum(listed("A", x)["tx_drops"] for x in (s, small, other, both)) + drops(there)
+        theirs_now = drops(there) - theirs
+        lost = sum(listed("A", x)["tx_drops"] for x in (s, small, other, both)) - ours + theirs_now
     check("sent = received + drops", received + lost == total and lost > 0, (total, received, lost))
-    links = subprocess.check_output(["ip", "netns", "exec", "zrsA", "zrs", "links", "--json"])
-    of_links = sum(link["dgram_drops"] for link in json.loads(links)["links"])
-    check("the link has counted its drops", of_links == lost - drops(there), (of_links, lost))
+    of_links = drops_of_links() - linked
+    check("the link has counted its drops", of_links == lost - theirs_now, (of_links, lost))
 
 
 def error_of(s):
@@ -377,10 +381,11 @@ def gone(cut, mend):
     connected.connect(at), silent.connect((B, 9)), elsewhere.connect(far.getsockname())
     for s in silent, free, away:
         s.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
-    for s, to, end in ((connected, at, there), (free, at, there), (away, at, there), (quiet, at, there),
-                       (away, far.getsockname(), far), (elsewhere, far.getsockname(), far), (free6, at6, there6)):
-        s.sendto(b"first", to)
-        end.recv(10)
+    for s, end in ((connected, there), (free, there), (away, there), (quiet, there), (away, far), (elsewhere, far),
+                   (free6, there6)):
+        meet(s, end)
+    for s in connected, silent, free, away, free6:
+        forget_errors(s)
     os.system(cut)
     connected.send(b"lost"), free.sendto(b"lost", at), quiet.sendto(b"lost", at), free6.sendto(b"lost", at6)
     poll = select.poll()
@@ -418,8 +423,7 @@ def device(cut, mend):
     there, s = sock("B", B), sock("A", A)
     s.connect(there.getsockname())
     # More than 64 KiB do not wait for the link to come up.
-    s.send(b"first")
-    there.recv(10)
+    meet(s, there)
     sizes = (0, 100, 4096, 20000, 65507)
     for n in sizes:
         s.send(bytes([n % 251]) * n)

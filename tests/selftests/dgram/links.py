@@ -58,7 +58,7 @@ def quotas():
 WANT = ({"sent": 5, "ENOBUFS": 15}, {"sent": 5}, {"ENOBUFS": 2}, {"sent": 3, "ENOBUFS": 2}, {"sent": 2, "ENOBUFS": 18})
 # A link without use for a second gives way to another one, and soon it fails: a round that takes
 # longer may see that, and is done again.
-for _ in range(10):
+for _ in range(30):
     begin = time.monotonic()
     seen = quotas()
     if tuple(seen.values()) == WANT or time.monotonic() < begin + 0.9:

@@ -2,6 +2,7 @@
 # A program sends datagrams to many addresses: it makes the links that its user's quota allows, and other
 # users can go on.
 # rows: Z7 B11 B19
+# timeout: 180
 # params: dgram_links=10 user_percent=50 net_percent=100
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

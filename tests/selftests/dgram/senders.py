@@ -17,7 +17,7 @@ import threading
 import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from hosts import PATIENCE, check, datagram, fails
+from hosts import PATIENCE, check, datagram, fails, meet
 
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
 SOL, SO_BINDTODEVICE = socket.SOL_SOCKET, 25
@@ -84,9 +84,9 @@ def unmade():
 def shared():
     """One process polls for POLLOUT while another one sends without blocking, and always has room."""
     there, s = datagram("B", (B, 0)), datagram("A", (A, 0))
-    pid = reader(there)
     s.connect(there.getsockname())
-    s.send(b"first")
+    meet(s, there)
+    pid = reader(there)
     s.setblocking(False)
 
     def sends():
@@ -113,8 +113,7 @@ def stalled():
     """To a host that acknowledges nothing, by threads of one socket, and with a timer's signals: no call fails."""
     there, s = datagram("B", (B, 0)), datagram("A", (A, 0))
     s.connect(there.getsockname())
-    s.send(b"first")
-    there.recv(10)
+    meet(s, there)
     s.setsockopt(SOL, socket.SO_SNDBUF, 1)
     s.settimeout(None)
     data = bytes(60000)

@@ -3,7 +3,7 @@
 # afterwards.
 # hosts: none
 # rows: Z7 E1 B11
-# params: ack_timeout_ms=4000 retry_count=6
+# params: ack_timeout_ms=8000 retry_count=6
 # timeout: 180
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../../lib/hostile.sh"

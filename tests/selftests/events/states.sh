@@ -2,6 +2,7 @@
 # The table of states against events (uapi.rst, Readiness): each row by poll(), select() and epoll,
 # level, edge and one-shot, each event asked for alone; and the same rows over TCP.
 # rows: E1 E4
+# params: connect_timeout_ms=20000
 # timeout: 240
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -29,6 +29,7 @@ becomes() {
 some_lost() { [ "$(lost)" -gt "${1:-0}" ] && echo some; }
 
 ktap_start
+log_all
 mount -t debugfs debugfs /sys/kernel/debug 2>/dev/null
 at_end "fails 0"
 [ -d $DIR/fail_deregister ] || ktap_bail "there is no fail_deregister"

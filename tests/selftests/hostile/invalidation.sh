@@ -12,6 +12,7 @@
 . "$(dirname "$0")/../../lib/hostile.sh"
 
 ktap_start
+log_all
 hostile_up || ktap_bail "three hosts on a bridge"
 hostile --bystander "" named/stuck-invalidation
 check "the log says why the link ended" sh -c "dmesg | grep -q 'lost: its peer keeps a remote key: it takes no messages'"

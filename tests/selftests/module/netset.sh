@@ -10,7 +10,7 @@ ktap_start
 sysctl=/proc/sys/net/zrs
 in_a() { A cat "$sysctl/$1"; }
 in_b() { B cat "$sysctl/$1"; }
-at_end "A sh -c 'echo never >$sysctl/tcp; echo 1000 >$sysctl/connect_timeout_ms; echo 250 >$sysctl/fallback_ms'"
+at_end "A sh -c 'echo never >$sysctl/tcp; echo $(in_a connect_timeout_ms) >$sysctl/connect_timeout_ms; echo 250 >$sysctl/fallback_ms'"
 check_eq "the files" "connect_timeout_ms enabled fallback_ms first_group last_group tcp tcp_no_new_privs " "$(A ls $sysctl | tr '\n' ' ')"
 check "the machine's value" zrs set fallback_ms=300
 check_eq "is that of namespaces without their own" "300 300" "$(in_a fallback_ms) $(in_b fallback_ms)"

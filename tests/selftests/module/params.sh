@@ -25,7 +25,7 @@ for bad in pool_mib=4194305 window_kib=63 window_kib=65 window_kib=1048577 block
 	! zrs_loaded || { ktap_fail "not loaded with $bad"; zrs_unload; }
 done
 at_end zrs_unload
-# Without the parameters that the tests set everywhere on the debug kernel.
+# Without the parameters that the tests set everywhere.
 plain() { ZRS_PARAMS='' zrs_load; }
 check "insmod with good values" zrs_load pool_mib=4 window_kib=256 blocks=128 link_credit=48 own_receives=1 \
 	dgram_stall_ms=30 dgram_lend_percent=7 dgram_links=9 pin_threshold=0 connect_timeout_ms=1500 autocorking=0 busy_poll_us=20 ack_timeout_ms=100 retry_count=3 service_port=333 max_channels=100 \

@@ -164,9 +164,7 @@ fn unfinished(w: &mut World) -> Outcome {
         src: OURS,
     };
     let before = w.stats()?;
-    let other = SocketAddrV4::new(w.other, w.source().port());
-    let hello = with_datagrams();
-    let mut bystander = Peer::connect(other, w.service(), hello, true, w.limit(10))?;
+    let mut bystander = w.link_from(Some(w.other), with_datagrams(), true)?;
     let mut peers = Vec::new();
     for _ in 0..LINKS {
         let mut peer = w.link_as(with_datagrams(), true)?;

@@ -210,7 +210,7 @@ fn busy_twice(w: &mut World) -> Outcome {
 }
 
 /// The backlog is full, and then nothing is heard any more: that the peer has answered does not
-/// make the module wait for longer than `connect_timeout_ms`, 5 s.
+/// make the module wait for longer than `connect_timeout_ms`.
 fn busy_then_silent(w: &mut World) -> Outcome {
     let server = w.serve()?;
     let caller = w.caller();

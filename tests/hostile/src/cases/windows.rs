@@ -2,7 +2,6 @@
 //! Taking all windows, and the fate of a revoked one.
 
 use std::io::{self, Read};
-use std::net::SocketAddrV4;
 use std::os::fd::AsFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -193,8 +192,7 @@ fn stuck(w: &mut World) -> Outcome {
     let (mut stuck, mut chan, mut stream, victim) = w.channel()?;
     stuck.get_window(&mut chan, w.limit(10))?;
     let before = w.stats()?;
-    let other = SocketAddrV4::new(w.other, w.source().port());
-    let mut peer = Peer::connect(other, w.service(), hello(), true, w.limit(10))?;
+    let mut peer = w.link_from(Some(w.other), hello(), true)?;
     let mut chans = vec![peer.open(victim.port, w.limit(10))?];
     let end = Instant::now() + w.limit(30);
     let mut returned;

@@ -37,7 +37,7 @@ const ALL: i16 = IN | OUT | POLLPRI | POLLRDHUP | POLLRDBAND;
 /// No state is waited for longer.
 const SOON: Duration = Duration::from_secs(30);
 /// Nothing comes any more after so many milliseconds.
-const STILL: i32 = 1000;
+const STILL: i32 = 3000;
 /// More than a small message: sent from the program's pages.
 const LARGE: usize = 64 << 10;
 
