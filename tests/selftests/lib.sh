@@ -35,6 +35,13 @@ answer_all_icmp() {
 }
 set_limit() { "$1" sh -c "echo $3 >/proc/sys/net/$2"; }
 
+# log_all: until the test ends the kernel logs each line that it otherwise limits to a few in a time.
+log_all() {
+	local cost=/proc/sys/net/core/message_cost
+	at_end "echo $(cat "$cost") >$cost"
+	echo 0 >"$cost"
+}
+
 # start NAME HOST TEXT CMD...: runs CMD in host A or B ("-": in neither) in the background and waits
 # until it says TEXT, if one is given. Its output is in $TMP/NAME.
 start() {

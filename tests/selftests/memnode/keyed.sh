@@ -50,6 +50,7 @@ denied() {
 }
 
 ktap_start
+log_all
 head -c 300000 /dev/urandom >"$TMP/file"
 for s in one two wrong; do
 	secret >"$TMP/$s"

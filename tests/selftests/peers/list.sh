@@ -9,6 +9,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
+log_all
 at_end "A zrs peers flush; B zrs peers flush; A zrs mem nodes clear; B zrs mem nodes clear"
 peers() { A zrs peers "$@"; }
 

@@ -9,6 +9,7 @@
 . "$(dirname "$0")/../../lib/keys.sh"
 
 ktap_start
+log_all
 at_end "flush_keys A B; A zrs peers flush; B zrs peers flush"
 needs_keyrings A
 check_lines A python3 "$(dirname "$0")/rotation.py"
