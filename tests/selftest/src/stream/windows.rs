@@ -49,7 +49,9 @@ const MISSES: u64 = 3;
 /// Sends within which a larger window should have come.
 const MOST_TURNS: u64 = 400;
 /// The time limit of waits.
-const SOON: Duration = Duration::from_secs(20);
+fn soon() -> Duration {
+    raw::patience(20)
+}
 
 pub fn run(args: &Args, checks: &mut Checks) {
     match args.end.side() {
@@ -212,7 +214,7 @@ fn wider(args: &Args, mut others: Vec<OwnedFd>, checks: &mut Checks) -> Option<(
         thread::sleep(Duration::from_millis(args.pause));
         // On a busy machine some of them begin later.
         let begun = Instant::now();
-        while !others.iter().all(has_window) && begun.elapsed() < SOON {
+        while !others.iter().all(has_window) && begun.elapsed() < soon() {
             thread::sleep(Duration::from_millis(10));
         }
         let first = send_last(args, last, &mut turn).and(send_last(args, last, &mut turn));
