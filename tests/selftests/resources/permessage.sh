@@ -3,6 +3,7 @@
 # counter, by "rdma resource show", and by kprobes on the verbs that create resources.
 # rows: Z8 B4 C6
 # debug: full
+# module: none
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
@@ -44,6 +45,8 @@ if [ -e /sys/kernel/tracing/kprobe_events ]; then
 else
 	ktap_skip "the calls that make resources" "this kernel has no kprobe events"
 fi
+# After the probes: what the pools need is made when a device comes.
+zrs_load || ktap_bail "the module"
 steady=(--conns 2 --rounds "$(less 200)" --most 256k --pause-us 0 --steady --same "$SHOW")
 check_pair "messages make none" pingpong "${steady[@]}"
 check_pair "nor by the ring" pingpong "${steady[@]}" --ring
