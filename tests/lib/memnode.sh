@@ -31,6 +31,20 @@ unpinned_here() {
 	return 1
 }
 
+# unless_lost CMD...: runs CMD, and again if the link was lost: a host ends its links a second after its last daemon has
+# ended, which may be when a new one begins.
+unless_lost() {
+	local said rc _
+	for _ in 1 2 3; do
+		rc=0
+		said=$("$@" 2>&1) || rc=$?
+		[ "$rc" != 0 ] && [[ $said == *"was lost"* ]] || break
+		nap 0.5
+	done
+	echo "$said"
+	return "$rc"
+}
+
 # no_regions: waits until no node has a region; the kernel forgets inodes with a delay.
 no_regions() {
 	local _

@@ -20,7 +20,9 @@ use crate::support::checks::Checks;
 use crate::support::raw::{self, Errno, Result};
 
 /// How long something may take that is to happen; on any machine much longer than it does.
-const PATIENCE: Duration = Duration::from_secs(20);
+fn patience() -> Duration {
+    raw::patience(20)
+}
 /// The interval between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -43,7 +45,7 @@ fn becomes(name: &str, fine: impl Fn(&zrs_ioc_cache) -> bool, checks: &mut Check
     let start = Instant::now();
     while let Some(cache) = cache(checks) {
         let seen = fine(&cache);
-        if seen || start.elapsed() > PATIENCE {
+        if seen || start.elapsed() > patience() {
             checks.yes(name, seen, &said(&cache));
             break;
         }

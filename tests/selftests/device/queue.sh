@@ -5,7 +5,7 @@
 # rows: B9 E5 B17
 # hosts: own
 # test-module: tests/lib/rdmaevent
-# params: heartbeat_ms=0 dead_ms=600000
+# module: none
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -14,6 +14,8 @@ ktap_start
 log_all
 insmod /zrs/build/tests/lib/rdmaevent/rdmaevent.ko || ktap_bail "rdmaevent.ko"
 at_end "rmmod rdmaevent"
+# It knows the queues that are made from now on.
+zrs_load heartbeat_ms=0 dead_ms=600000 || ktap_bail "the module does not load"
 fail() { "$1" sh -c "echo $2 >/sys/module/rdmaevent/parameters/srq_error"; }
 said() { dmesg | grep -c "lost: its shared receive queue has failed"; }
 # queues HOST: the numbers of its shared receive queues.

@@ -4,7 +4,7 @@
 # debug: full
 # rows: B12 B4 E5
 # hosts: none
-# params: connect_timeout_ms=5000 heartbeat_ms=500 dead_ms=5000 ack_timeout_ms=200 retry_count=3 link_idle_ms=300
+# params: connect_timeout_ms=5000 heartbeat_ms=500 dead_ms=5000 ack_timeout_ms=1000 retry_count=3 link_idle_ms=300
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../../lib/hostile.sh"

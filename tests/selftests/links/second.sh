@@ -10,7 +10,16 @@
 
 CONNS=20
 cat >"$TMP/client.py" <<'PY'
-import os, socket, sys
+import json, os, socket, sys, time
+def posted():
+    with os.popen("zrs stats --json") as stats:
+        return json.load(stats)["work_requests"]
+def quiet():
+    """Waits until what the connection before still posts is over."""
+    seen = None
+    while (now := posted()) != seen:
+        seen = now
+        time.sleep(0.05)
 def connect():
     s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 253)
     s.connect(("10.77.0.2", 7000))
@@ -21,6 +30,7 @@ conns = [connect()]
 print("first", flush=True)
 sys.stdin.readline()
 for _ in range(int(sys.argv[1])):
+    quiet()
     mark.write("connect\n")
     conns.append(connect())
     mark.write("connected\n")

@@ -68,10 +68,10 @@ echo ffeeddccbbaa99887766554433221100 >"$TMP/broker.key"
 start nodeB B "serving node 1:1" zrs mem serve --node 1:1 --size 16M --admission "$TMP/node.key"
 start broker C "allocating" zrs mem broker --for 1:1 --quota 2M --admission "$TMP/broker.key" \
 	--node-admission "$TMP/node.key"
-check_fails "without the broker's admission key" "admission key" A zrs mem alloc 1:1 1M --via 1:2
-check_fails "with the node's" "admission key" A zrs mem alloc 1:1 1M --via 1:2 --admission "$TMP/node.key"
-check_fails "the broker's is not the node's" "admission key" A zrs mem alloc 1:1 1M --admission "$TMP/broker.key"
-check "with the broker's" A zrs mem alloc 1:1 1M --via 1:2 --admission "$TMP/broker.key"
+check_fails "without the broker's admission key" "admission key" unless_lost A zrs mem alloc 1:1 1M --via 1:2
+check_fails "with the node's" "admission key" unless_lost A zrs mem alloc 1:1 1M --via 1:2 --admission "$TMP/node.key"
+check_fails "the broker's is not the node's" "admission key" unless_lost A zrs mem alloc 1:1 1M --admission "$TMP/broker.key"
+check "with the broker's" unless_lost A zrs mem alloc 1:1 1M --via 1:2 --admission "$TMP/broker.key"
 
 # A plain host: it has no node at first, and serves local memory for a while.
 for h in B C; do $h zrs mem nodes add 1:3 "$ADDR_A"; done

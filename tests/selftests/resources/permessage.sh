@@ -3,6 +3,7 @@
 # counter, by "rdma resource show", and by kprobes on the verbs that create resources.
 # rows: Z8 B4 C6
 # debug: full
+# module: none
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
@@ -24,6 +25,17 @@ probed() {
 resources() { bash -c "$SHOW"; }
 # number KIND: the number of resources of this kind on both hosts.
 number() { rdma resource show | awk -v kind="$1" '{ for (i = 3; i < NF; i++) if ($i == kind) n += $(i + 1) } END { print n + 0 }'; }
+# settled: waits until links and resources are the same twice. A link of before may be going down still.
+settled() {
+	local before='' now _
+	for _ in $(seq 1 $((40 * PATIENCE))); do
+		now="$(counter links) $(rdma resource show)"
+		[ "$now" != "$before" ] || return 0
+		before=$now
+		nap 0.5
+	done
+	return 1
+}
 
 ktap_start
 SHOW="rdma resource show"
@@ -33,6 +45,8 @@ if [ -e /sys/kernel/tracing/kprobe_events ]; then
 else
 	ktap_skip "the calls that make resources" "this kernel has no kprobe events"
 fi
+# After the probes: what the pools need is made when a device comes.
+zrs_load || ktap_bail "the module"
 steady=(--conns 2 --rounds "$(less 200)" --most 256k --pause-us 0 --steady --same "$SHOW")
 check_pair "messages make none" pingpong "${steady[@]}"
 check_pair "nor by the ring" pingpong "${steady[@]}" --ring
@@ -46,6 +60,7 @@ fi
 start serve B "listening on" zrs-selftest serve "$ADDR_B:7100" || ktap_bail "serve"
 A zrs ping "$ADDR_B:7101" -c 1 >/dev/null 2>&1 # refused, and the link is there after it
 start first A holding zrs-selftest hold --what conn --addr "$ADDR_B:7100"
+check "nothing changes any more" settled
 made=$(counter resources_made)
 links=$(counter links)
 before=$(resources)

@@ -13,7 +13,9 @@ import time
 TCP, ZRS, CARRIED = 6, 253, "ZRS, carried by TCP"
 SOL = socket.SOL_SOCKET
 SOL_ZRS, ZRS_INFO, ZRS_TCP, ONLY, CLOSED = 0x5A52, 2, 3, 3, 0
-SOON = 5000 * int(os.environ.get("TIME_SCALE", 1))  # of milliseconds
+# How much longer than usual things that must happen may take.
+PATIENCE = int(os.environ.get("TIME_SCALE", 1)) * int(os.environ.get("LIMIT_SCALE", 1))
+SOON = 5000 * PATIENCE  # of milliseconds
 ABORT = struct.pack("ii", 1, 0)
 
 
@@ -73,7 +75,7 @@ def ends_then_closes(s, peer):
     waits(s, select.POLLRDHUP)
     by_zrs = is_zrs(peer)
     peer.close()
-    late = time.monotonic() + 20
+    late = time.monotonic() + 20 * PATIENCE
     while by_zrs and state(s) != CLOSED and time.monotonic() < late:
         time.sleep(0.01)
 
@@ -86,7 +88,7 @@ def state(s):
     return struct.unpack("I", s.getsockopt(SOL_ZRS, ZRS_INFO, 4))[0]
 
 
-def waits(s, events, ms=20000):
+def waits(s, events, ms=20000 * PATIENCE):
     poll = select.poll()
     poll.register(s, events)
     return poll.poll(ms)
@@ -147,7 +149,7 @@ def polled(s):
 
 def seen(proto, way, event, gone, order):
     s, peer = pair(proto)
-    s.settimeout(20)
+    s.settimeout(20 * PATIENCE)
     way(s, peer)
     waits(s, event)
     return [(call, CALLS[call](s, gone)) for call in order]

@@ -222,7 +222,7 @@ def two_threads():
     b.close()
 
 
-signal.alarm(100 * PATIENCE)
+signal.alarm(280 * PATIENCE)
 with host("B"):
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, ZRS)
 listener.bind((B, 0))

@@ -4,7 +4,7 @@
 # the stream and the program's exit. With autocorking=0 each call is a message.
 # rows: C1 Z5 Z1
 # debug: full
-# timeout: 120
+# timeout: 300
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -29,7 +29,7 @@ import threading
 import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from hosts import becomes, check, fails, host
+from hosts import PATIENCE, becomes, check, fails, host
 
 TCP, ZRS, ZRS_AUTO = 6, 253, 254
 SOL_ZRS, ZRS_INFO, ZRS_TCP = 0x5A52, 2, 3
@@ -39,6 +39,7 @@ BY_ZRS, BY_TCP = 1, 2
 A, B, C = os.environ["ADDR_A"], os.environ["ADDR_B"], os.environ.get("ADDR_C")
 B6 = os.environ["ADDR6_B"]
 SOL = socket.SOL_SOCKET
+SOON = 20 * PATIENCE
 PARAMETERS = "/sys/module/zrs/parameters/"
 
 
@@ -46,7 +47,7 @@ def listener(proto, at, where="B"):
     family = socket.AF_INET6 if ":" in at[0] else socket.AF_INET
     with host(where):
         s = socket.socket(family, socket.SOCK_STREAM, proto)
-    s.settimeout(20)
+    s.settimeout(SOON)
     s.bind(at)
     s.listen(64)
     return s
@@ -55,13 +56,13 @@ def listener(proto, at, where="B"):
 def new(mode=AUTO, family=socket.AF_INET):
     s = socket.socket(family, socket.SOCK_STREAM, ZRS)
     s.setsockopt(SOL_ZRS, ZRS_TCP, mode)
-    s.settimeout(20)
+    s.settimeout(SOON)
     return s
 
 
 def plain():
     s = socket.socket()
-    s.settimeout(20)
+    s.settimeout(SOON)
     return s
 
 
@@ -140,7 +141,7 @@ def carriers():
             check(f"one bound to a device without RDMA, mode {mode}: ZRS alone", seen, ("ENETUNREACH", (0, 0)))
     web.settimeout(0)
     check("and no TCP connection came of that", fails(web.accept), "EAGAIN")
-    web.settimeout(20)
+    web.settimeout(SOON)
     s = new()
     s.connect(web.getsockname())
     check("nothing is remembered of that", (web.accept()[1], carrier(s)), (s.getsockname(), (BY_TCP, NO_LISTENER)))
@@ -205,7 +206,7 @@ def silent():
     early = (epoll.poll(0), poll.poll(0), select.select([s], [s], [], 0)[:2])
     check("silent: neither readable nor writable until decided", early, ([], [], ([], [])))
     check("silent: connect() again", s.connect_ex(there.getsockname()), errno.EALREADY)
-    check("silent: epoll, edge-triggered", [e for _, e in epoll.poll(20)], [select.EPOLLOUT])
+    check("silent: epoll, edge-triggered", [e for _, e in epoll.poll(SOON)], [select.EPOLLOUT])
     check("silent: poll", [e for _, e in poll.poll(20000)], [select.POLLOUT])
     check("silent: SO_ERROR", s.getsockopt(SOL, socket.SO_ERROR), 0)
     check("silent: the carrier", carrier(s), (BY_TCP, SLOW))
@@ -268,7 +269,7 @@ def data(make, there):
     s = make()
     s.connect(there.getsockname())
     t, _ = there.accept()
-    t.settimeout(20)
+    t.settimeout(SOON)
     load = os.urandom(300000)
     threads = [threading.Thread(target=x.sendall, args=(load,)) for x in (s, t)]
     [x.start() for x in threads]
@@ -286,7 +287,7 @@ def data(make, there):
     s.setblocking(True)
     seen["splice() from it"] = (os.splice(s.fileno(), w, 5), os.read(r, 9))
     os.close(r), os.close(w)
-    s.settimeout(20)
+    s.settimeout(SOON)
     s.setsockopt(SOL, 60, 1)  # SO_ZEROCOPY
     s.send(b"z" * 20000, 0x4000000)  # MSG_ZEROCOPY
     read(t, 20000)
@@ -319,20 +320,20 @@ def waits(make, there):
     level.poll(0), edge.poll(0)
     seen = {"connect()": s.connect_ex(there.getsockname())}
     events = lambda found: [e for _, e in found]
-    seen["edge-triggered"] = events(edge.poll(20))
-    seen["level"] = events(level.poll(20))
+    seen["edge-triggered"] = events(edge.poll(SOON))
+    seen["level"] = events(level.poll(SOON))
     seen["poll"] = events(poll.poll(20000))
-    seen["select"] = bool(select.select([], [s], [], 20)[1])
+    seen["select"] = bool(select.select([], [s], [], SOON)[1])
     seen["SO_ERROR"] = s.getsockopt(SOL, socket.SO_ERROR)
     seen["connect() again"] = (s.connect_ex(there.getsockname()), s.connect_ex(there.getsockname()))
-    late = time.monotonic() + 20
+    late = time.monotonic() + SOON
     while not signals and time.monotonic() < late:
         time.sleep(0.01)
     seen["SIGIO"] = bool(signals)
     t, _ = there.accept()
     edge.poll(0)
     t.sendall(b"x")
-    seen["data, edge-triggered"] = becomes(lambda: events(edge.poll(20)), [select.EPOLLIN | select.EPOLLOUT])
+    seen["data, edge-triggered"] = becomes(lambda: events(edge.poll(SOON)), [select.EPOLLIN | select.EPOLLOUT])
     t.setsockopt(SOL, socket.SO_LINGER, struct.pack("ii", 1, 0))
     t.close()
     poll.poll(0)
@@ -355,14 +356,14 @@ def refused(make, there):
     epoll.register(s, select.EPOLLOUT | select.EPOLLET)
     epoll.poll(0)
     s.connect_ex(at)
-    events = [e for _, e in epoll.poll(20)]
+    events = [e for _, e in epoll.poll(SOON)]
     seen["epoll"] = [e & select.EPOLLERR != 0 for e in events]
     seen["SO_ERROR"] = errno.errorcode[s.getsockopt(SOL, socket.SO_ERROR)]
     seen["SO_ERROR again"] = s.getsockopt(SOL, socket.SO_ERROR)
     s = make()
     s.setblocking(False)
     s.connect_ex(at)
-    late, err = time.monotonic() + 20, 0
+    late, err = time.monotonic() + SOON, 0
     while not err and time.monotonic() < late:
         err = s.getsockopt(SOL, socket.SO_ERROR)
     seen["SO_ERROR without poll()"] = errno.errorcode.get(err)
@@ -372,18 +373,18 @@ def refused(make, there):
 def shared(make, there):
     s = make()
     copy = s.dup()
-    copy.settimeout(20)
+    copy.settimeout(SOON)
     pid = os.fork()
     if pid == 0:
         copy.close()
-        late = time.monotonic() + 20
+        late = time.monotonic() + SOON
         while fails(s.getpeername) != "no error" and time.monotonic() < late:
             time.sleep(0.01)
         s.sendall(b"child")
         os._exit(0)
     s.connect(there.getsockname())
     t, _ = there.accept()
-    t.settimeout(20)
+    t.settimeout(SOON)
     seen = {"a child that had it before": read(t, 5)}
     os.waitpid(pid, 0)
     s.close()
@@ -419,7 +420,7 @@ def leave(ip):
     s = new()
     s.setblocking(False)
     assert s.connect_ex((ip, 80)) == errno.EINPROGRESS
-    late = time.monotonic() + 20
+    late = time.monotonic() + SOON
     while carrier(s)[0] != BY_TCP and time.monotonic() < late:
         time.sleep(0.01)
     assert carrier(s)[0] == BY_TCP
@@ -454,7 +455,7 @@ def alone(ip, port):
 def how(ip, port):
     """Connects a socket of a program that asked for TCP."""
     s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, ZRS_AUTO)
-    s.settimeout(20)
+    s.settimeout(SOON)
     error = fails(s.connect, (ip, port))
     print(error, *carrier(s), flush=True)
 

@@ -21,7 +21,7 @@ import threading
 import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from hosts import check, fails, host
+from hosts import PATIENCE, check, fails, host
 
 TCP, ZRS, ZRS_AUTO = 6, 253, 254
 SOL_ZRS, ZRS_INFO, ZRS_TCP = 0x5A52, 2, 3
@@ -30,6 +30,7 @@ NEVER, AUTO, REQUIRED, ONLY = range(4)
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
 A6, B6 = os.environ["ADDR6_A"], os.environ["ADDR6_B"]
 SOL = socket.SOL_SOCKET
+SOON = 20 * PATIENCE
 
 
 def client(proto, at):
@@ -37,7 +38,7 @@ def client(proto, at):
     family = socket.AF_INET6 if len(at) == 4 else socket.AF_INET
     with host("A"):
         s = socket.socket(family, socket.SOCK_STREAM, proto)
-    s.settimeout(20)
+    s.settimeout(SOON)
     try:
         s.connect(at)
     except OSError:
@@ -101,7 +102,7 @@ def stream(listen, connect):
     there = listen()
     s = connect(there.getsockname())
     t, _ = there.accept()
-    t.settimeout(20)
+    t.settimeout(SOON)
     data = os.urandom(300000)
     sender = threading.Thread(target=s.sendall, args=(data,))
     sender.start()
@@ -143,23 +144,23 @@ def readiness(listen, connect):
     seen = {"before": ([x.poll(0) for x in every], select.select([there], [], [], 0)[0])}
     s = connect(there.getsockname())
     events = lambda found: [event for _, event in found]
-    seen["epoll"] = events(level.poll(20))
-    seen["epoll, edge-triggered"] = events(edge.poll(20))
-    seen["epoll, one-shot"] = (events(once.poll(20)), once.poll(0))
-    seen["epoll, exclusive"] = events(exclusive.poll(20))
-    seen["epoll, nested"] = events(nested.poll(20))
-    seen["epoll, nested, edge-triggered"] = (events(nested_edge.poll(20)), nested_edge.poll(0))
+    seen["epoll"] = events(level.poll(SOON))
+    seen["epoll, edge-triggered"] = events(edge.poll(SOON))
+    seen["epoll, one-shot"] = (events(once.poll(SOON)), once.poll(0))
+    seen["epoll, exclusive"] = events(exclusive.poll(SOON))
+    seen["epoll, nested"] = events(nested.poll(SOON))
+    seen["epoll, nested, edge-triggered"] = (events(nested_edge.poll(SOON)), nested_edge.poll(0))
     seen["poll"] = events(early.poll(20000))
-    seen["select"] = bool(select.select([there], [], [], 20)[0])
+    seen["select"] = bool(select.select([there], [], [], SOON)[0])
     seen["edge once"] = events(edge.poll(0))
     late = select.epoll()
     late.register(there, select.EPOLLIN | select.EPOLLEXCLUSIVE)
-    seen["registered late"] = events(late.poll(20))
+    seen["registered late"] = events(late.poll(SOON))
     s2 = connect(there.getsockname())
-    seen["a second edge"] = (events(edge.poll(20)), events(nested_edge.poll(20)))
+    seen["a second edge"] = (events(edge.poll(SOON)), events(nested_edge.poll(SOON)))
     seen["one-shot, until it is armed again"] = once.poll(0)
     once.modify(there, select.EPOLLIN | select.EPOLLONESHOT)
-    seen["one-shot, armed again"] = events(once.poll(20))
+    seen["one-shot, armed again"] = events(once.poll(SOON))
     there.accept(), there.accept()
     seen["after"] = [x.poll(0) for x in (*every, late)]
     s.close(), s2.close()
@@ -173,8 +174,8 @@ def woken(listen, connect):
     fcntl.fcntl(there, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(there, fcntl.F_SETFL, fcntl.fcntl(there, fcntl.F_GETFL) | os.O_ASYNC)
     s = connect(there.getsockname())
-    select.select([there], [], [], 20)
-    late = time.monotonic() + 20
+    select.select([there], [], [], SOON)
+    late = time.monotonic() + SOON
     while not got and time.monotonic() < late:  # a connection is there before its signal is sent
         time.sleep(0.01)
     fcntl.fcntl(there, fcntl.F_SETFL, fcntl.fcntl(there, fcntl.F_GETFL) & ~os.O_ASYNC)
@@ -185,7 +186,7 @@ def woken(listen, connect):
     blocked.join(0.2)
     waits = blocked.is_alive()
     s2 = connect(there.getsockname())
-    blocked.join(20)
+    blocked.join(SOON)
     seen = {"SIGIO": bool(got), "accept() waits": waits, "and is woken": not blocked.is_alive()}
     there.settimeout(0.1)
     seen["a time limit"] = timed_out(there)
@@ -272,21 +273,21 @@ def full(listen, connect):
     for _ in range(9):
         caller = threading.Thread(target=lambda: made.append(connect(at)))
         caller.start()
-        caller.join(20 if len(made) < 2 else 1)  # where room is expected a slow machine gets time
+        caller.join(SOON if len(made) < 2 else 1)  # where room is expected a slow machine gets time
         if caller.is_alive():
             break
     n = len(made)
     # TCP takes one more than listen() says.
     seen = {"as many wait as listen() says": n in (2, 3), "the next connect() waits": caller.is_alive()}
-    there.settimeout(20)
+    there.settimeout(SOON)
     accepted = [there.accept()[0] for _ in range(n)]
-    caller.join(20)
+    caller.join(SOON)
     seen["until there is room"] = len(made) == n + 1
     accepted.append(there.accept()[0])
     for s in made:
         s.sendall(b"x")
     for t in accepted:
-        t.settimeout(20)
+        t.settimeout(SOON)
     seen["each is served"] = [t.recv(9) for t in accepted] == [b"x"] * len(accepted) == [b"x"] * len(made)
     return seen
 
@@ -307,9 +308,9 @@ def crowded():
     check("a full backlog, mode AUTO: connect() gives up", gave_up, "ETIMEDOUT")
     check("a full backlog, mode AUTO: the other one waits", (waiter.is_alive(), late), (True, []))
     check("a full backlog, mode AUTO: no connection of TCP", connections(at), [])
-    there.settimeout(20)
+    there.settimeout(SOON)
     kinds = [protocol(there.accept()[0]) for _ in range(2)]
-    waiter.join(20)
+    waiter.join(SOON)
     check("a full backlog, mode AUTO: then ZRS carries it", (kinds, len(late)), ([ZRS, ZRS], 1))
     there.settimeout(0)
     check("a full backlog, mode AUTO: no other connection", fails(there.accept), "EAGAIN")
@@ -386,7 +387,7 @@ def shared():
 
 def all_taken(group, n):
     """The protocols of what each listener gets until there are `n`: the last ones may be on their way."""
-    took, late = [[] for _ in group], time.monotonic() + 20
+    took, late = [[] for _ in group], time.monotonic() + SOON
     while sum(map(len, took)) < n and time.monotonic() < late:
         for s, mine in zip(group, took):
             mine += [protocol(t) for t in taken(s)]
@@ -552,7 +553,7 @@ def alone():
         check(f"TCP listens alone, {name}", (carrier, listens), ((BY_TCP, NO_RESOURCES), 1))
         edge.poll(0)
         s = client(TCP, there.getsockname())
-        check(f"TCP listens alone, {name}: epoll", [event for _, event in edge.poll(20)], [select.EPOLLIN])
+        check(f"TCP listens alone, {name}: epoll", [event for _, event in edge.poll(SOON)], [select.EPOLLIN])
         t, peer = there.accept()
         seen = (protocol(t), peer, t.getsockname())
         check(f"TCP listens alone, {name}: accept()", seen, (TCP, s.getsockname(), there.getsockname()))

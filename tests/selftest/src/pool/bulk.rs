@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use zrs_sys::abi::zrs_ioc_cache;
 
-use super::{becomes, cache, said, set_param, LOOK, PATIENCE};
+use super::{becomes, cache, patience, said, set_param, LOOK};
 use crate::scale::{call, serve};
 use crate::support::args::{size, End, Side};
 use crate::support::checks::{say, Checks};
@@ -158,7 +158,7 @@ fn change(args: &Args, course: &Course, checks: &mut Checks) -> Option<()> {
         let moved = || course.sent.load(Relaxed) - before;
         // A slow machine takes its time; a stall is that nothing moves.
         let (mut last, mut since) = (moved(), Instant::now());
-        while last < MOVED && since.elapsed() < PATIENCE {
+        while last < MOVED && since.elapsed() < patience() {
             thread::sleep(LOOK);
             if moved() > last {
                 (last, since) = (moved(), Instant::now());

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Instant;
 
-use super::{cache, said, LOOK, PATIENCE};
+use super::{cache, patience, said, LOOK};
 use crate::scale::{call, each, part, serve, stats, Ends};
 use crate::support::checks::{say, Checks};
 use crate::support::pattern::Pattern;
@@ -75,7 +75,7 @@ fn arrived<'a>(conns: impl Iterator<Item = &'a OwnedFd> + Clone, count: u64) -> 
             Ok(bytes as u64)
         });
         let bytes = bytes.sum::<Result<u64>>()?;
-        if bytes >= count * MESSAGE as u64 || start.elapsed() > PATIENCE {
+        if bytes >= count * MESSAGE as u64 || start.elapsed() > patience() {
             return Ok(bytes);
         }
         thread::sleep(LOOK);

@@ -84,14 +84,14 @@ pub fn pair(listener: &OwnedFd, addr: SocketAddrV4) -> Result<Pair> {
     let client = raw::connected(addr)?;
     let server = raw::accept(listener)?;
     // So that a mistake ends.
-    raw::set_recv_timeout(&server, 20_000)?;
-    raw::set_recv_timeout(&client, 20_000)?;
+    raw::set_recv_timeout(&server, raw::patience_ms(20))?;
+    raw::set_recv_timeout(&client, raw::patience_ms(20))?;
     Ok(Pair { client, server })
 }
 
 /// Tries until it says `expected`, for some seconds.
 pub fn until<T: PartialEq>(expected: &T, mut look: impl FnMut() -> T) -> T {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + raw::patience(20);
     loop {
         let seen = look();
         if seen == *expected || Instant::now() > end {

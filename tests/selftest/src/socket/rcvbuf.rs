@@ -26,7 +26,9 @@ const BULK: usize = 500_000;
 /// Small messages that may be unread in addition to a window.
 const SMALL: u64 = 64 * 1024;
 /// The time limit of waits.
-const SOON: Duration = Duration::from_secs(20);
+fn soon() -> Duration {
+    raw::patience(20)
+}
 /// The time for which a sender tries, at least.
 const FILLING: Duration = Duration::from_secs(2);
 
@@ -64,7 +66,7 @@ impl Pair {
         } else {
             (server, client)
         };
-        raw::set_recv_timeout(&to, 20_000)?;
+        raw::set_recv_timeout(&to, raw::patience_ms(20))?;
         Ok(Self {
             from,
             to,
@@ -124,7 +126,7 @@ fn after(addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     checks.eq("a window that fits stays", pair.window(), Ok(first));
     checks.need("SO_RCVBUF", set(&pair.to, 131_072))?;
     let begin = Instant::now();
-    while pair.window() == Ok(first) && begin.elapsed() < SOON {
+    while pair.window() == Ok(first) && begin.elapsed() < soon() {
         thread::sleep(Duration::from_millis(5));
     }
     checks.eq("one that is too large is given back", pair.window(), Ok(0));
@@ -160,7 +162,7 @@ fn unread(addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
         let least = bytes.map_or(MOST + 1, |_| WINDOW);
         let begin = Instant::now();
         // On a slow machine until there is as much as must be.
-        while begin.elapsed() < FILLING || *seen < least && begin.elapsed() < SOON {
+        while begin.elapsed() < FILLING || *seen < least && begin.elapsed() < soon() {
             match raw::send(&pair.from, &piece, MSG_NOSIGNAL) {
                 Ok(n) => *seen += n as u64,
                 Err(Errno(libc::EAGAIN)) => {}

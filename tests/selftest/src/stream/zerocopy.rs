@@ -41,7 +41,9 @@ const CALL: usize = 20_000;
 const WINDOW_TEST: u64 = 3;
 const WINDOW_BYTES: usize = 300_000;
 /// The time limit of waits.
-const SOON: Duration = Duration::from_secs(20);
+fn soon() -> Duration {
+    raw::patience(20)
+}
 
 pub fn run(args: &Args, checks: &mut Checks) {
     match args.end.side() {
@@ -179,7 +181,7 @@ impl Zerocopy {
         while self.told < self.calls {
             if !self.reap(fd)? {
                 raw::poll(fd, 0, 100)?;
-                if begin.elapsed() > SOON {
+                if begin.elapsed() > soon() {
                     return Err(Errno(libc::ETIMEDOUT));
                 }
             }
@@ -284,7 +286,7 @@ fn ids(conn: &mut Conn, checks: &mut Checks) -> Option<()> {
     }
     let begin = Instant::now();
     while checks.need("SIOCOUTQ", raw::ioctl_int(&conn.fd, libc::TIOCOUTQ))? > 0
-        && begin.elapsed() < SOON
+        && begin.elapsed() < soon()
     {
         thread::sleep(Duration::from_millis(10));
     }

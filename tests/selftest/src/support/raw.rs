@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::time::Duration;
 
 use libc::{c_int, c_void, sockaddr_in, sockaddr_in6, socklen_t};
 
@@ -116,13 +117,24 @@ fn raw(fd: &impl AsFd) -> c_int {
 
 /// SIGALRM after `seconds` ends the process.
 pub fn alarm(seconds: u32) {
-    // How much more patience than usual the run has.
-    let patience = std::env::var("LIMIT_SCALE")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(1);
     // SAFETY: no pointers.
-    unsafe { libc::alarm(seconds.saturating_mul(patience)) };
+    unsafe { libc::alarm(seconds.saturating_mul(scale("LIMIT_SCALE"))) };
+}
+
+/// A factor that the run sets.
+fn scale(name: &str) -> u32 {
+    let set = std::env::var(name).ok();
+    set.and_then(|n| n.parse().ok()).unwrap_or(1)
+}
+
+/// The time limit for what must happen within `seconds` on an idle machine.
+pub fn patience(seconds: u32) -> Duration {
+    Duration::from_secs(seconds.into()) * scale("TIME_SCALE") * scale("LIMIT_SCALE")
+}
+
+/// The same in milliseconds, as system calls take it.
+pub fn patience_ms(seconds: u32) -> u32 {
+    u32::try_from(patience(seconds).as_millis()).unwrap_or(u32::MAX)
 }
 
 /// The bits of a socket's type that are no flags.
