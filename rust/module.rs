@@ -108,7 +108,11 @@ impl Client for Devices {
             GFP_KERNEL,
         );
         let data = data.inspect_err(|_| {
-            users.transport.pools.remove_device(&dev);
+            // The worker may have been quicker.
+            if let Some(pool) = users.transport.pools.remove_device(&dev) {
+                users.transport.drop_links_of(&pool);
+                pool.device_gone();
+            }
         })?;
         users.transport.ways_changed();
         Ok(data)

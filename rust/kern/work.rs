@@ -73,7 +73,9 @@ impl Queue {
         unsafe { bindings::__flush_workqueue(self.0.as_ptr()) };
     }
 
-    /// Queues a delayed item, or moves its time if it waits already. Any context.
+    /// Queues a delayed item, or moves its time if it waits already. Any context. Not while
+    /// [`cancel_delayed`] waits for the item: it is not queued then, and its count of `item` is
+    /// lost.
     ///
     /// If it waited already, its count of `item` is kept and this one dropped.
     pub fn enqueue_or_move<T, const ID: u64>(&self, item: Arc<T>, delay: Jiffies)

@@ -137,11 +137,6 @@ impl Pools {
             .enqueue_or_move::<Self, MAKE_POOLS>(self.clone(), 0);
     }
 
-    /// Stops the worker that makes pools, and waits for it. It may be queued again at once.
-    pub(super) fn stop_making_pools(self: &Arc<Self>) {
-        work::cancel_delayed::<Self, MAKE_POOLS>(self);
-    }
-
     /// The number of devices that the worker has not looked at has changed by `by`.
     pub(super) fn count_untried(&self, by: i32) {
         self.untried.fetch_add(by as u32, Full);

@@ -44,6 +44,9 @@ pub(crate) struct RdmaDev {
     links: Atomic<u64>,
     /// How often the device has said that it has failed.
     failed: Atomic<u32>,
+    /// Held while the worker makes the pool. Comes before `state`.
+    #[pin]
+    making: Mutex<()>,
     #[pin]
     state: Mutex<State>,
 }
@@ -110,6 +113,9 @@ impl RdmaDev {
     /// Errors: ENOMEM; ENODEV for a device that is being removed or that ZRS cannot use; EINTR if
     /// the task is being killed.
     pub(crate) fn pool(&self, pools: &Pools) -> Result<Arc<Pool>> {
+        if let Some(pool) = self.existing_pool() {
+            return Ok(pool);
+        }
         pools.await_tries()?;
         self.made_pool()
     }
@@ -133,6 +139,7 @@ impl RdmaDev {
 
     /// The worker's attempt to make the pool. Sleeps.
     pub(super) fn make_pool(&self, pools: &Arc<Pools>) {
+        let _making = self.making.lock();
         let device = {
             let mut state = self.state.lock();
             state.asked = false;
@@ -142,8 +149,9 @@ impl RdmaDev {
             return;
         };
         // Without the lock: the search for memory takes its time.
-        let made = if device.is_outside() {
-            Err(EPERM)
+        let outside = device.is_outside();
+        let made = if outside {
+            Err(EOPNOTSUPP)
         } else {
             make_pool(pools, &device)
         };
@@ -151,7 +159,12 @@ impl RdmaDev {
             let mut state = self.state.lock();
             let made = made.map(|pool| state.pool = Some(pool));
             if let Err(e) = made {
-                self.failed_to_make(&mut state, e, &device);
+                let lack = match e {
+                    EOPNOTSUPP if outside => Some(Lack::OTHER),
+                    EOPNOTSUPP => Some(lacking(&device.attrs()).unwrap_or(Lack::OTHER)),
+                    _ => None,
+                };
+                self.failed_to_make(&mut state, e, lack, outside);
             }
             if state.asked && state.lacks_pool() {
                 (state.failures, state.again_at) = (0, 0);
@@ -166,18 +179,14 @@ impl RdmaDev {
         }
     }
 
-    /// There is no pool, because of `e`.
-    fn failed_to_make(&self, state: &mut State, e: Error, device: &Device) {
-        // A device will not gain what it lacks; other errors may not occur next time.
-        let lack = match e {
-            EPERM => Some(Lack::OTHER),
-            EOPNOTSUPP => Some(lacking(&device.attrs()).unwrap_or(Lack::OTHER)),
-            _ => None,
-        };
+    /// There is no pool, because of `e`; `lack`: the device cannot be used. A device will not gain
+    /// what it lacks; other errors may not occur next time. `outside`: siw, in another network
+    /// namespace than the first one.
+    fn failed_to_make(&self, state: &mut State, e: Error, lack: Option<Lack>, outside: bool) {
         state.unfit = lack;
         let log = state.put_off(if e == ENOMEM { ENOMEM } else { ENODEV });
         match (e, lack) {
-            (EPERM, _) => net_warn_ratelimited!(
+            _ if outside => net_warn_ratelimited!(
                 "{}: cannot be used: siw works in the first network namespace only\n",
                 self.name
             ),
@@ -373,6 +382,7 @@ impl Pools {
                 name: device.name(),
                 links: Atomic::new(0),
                 failed: Atomic::new(0),
+                making <- new_mutex!((), "zrs_device::making"),
                 state <- new_mutex!(State {
                     device: Some(device.clone()),
                     pool: None,
@@ -401,8 +411,8 @@ impl Pools {
     /// [`Pool::device_gone`] for the returned pool once nothing uses it any more.
     pub(crate) fn remove_device(self: &Arc<Self>, dev: &Arc<RdmaDev>) -> Option<Arc<Pool>> {
         dev.state.lock().device = None;
-        // No attempt for this device begins any more, and one that has begun ends.
-        self.stop_making_pools();
+        // No attempt for this device begins any more; waits for one that has begun.
+        drop(dev.making.lock());
         let pool = {
             let mut state = dev.state.lock();
             state.error = ENODEV;
@@ -410,7 +420,6 @@ impl Pools {
             state.pool.take()
         };
         self.devices.lock().retain(|d| !Arc::ptr_eq(d, dev));
-        self.make_pools_soon();
         pool
     }
 }

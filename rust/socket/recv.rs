@@ -205,8 +205,9 @@ impl<'a> Receive<'a> {
             match found {
                 // A call that must not wait for data does wait for the receive lock, as one on a
                 // TCP socket waits for the socket's: the data that poll() has shown may be there
-                // still when its owner, which has peeked or found less room, is done.
-                None if locked => {
+                // still when its owner, which has peeked or found less room, is done. A call that
+                // has its bytes returns.
+                None if locked && self.got < self.target => {
                     if let Err(e) = this.await_recv_lock() {
                         break Err(e);
                     }

@@ -15,16 +15,19 @@ use kernel::sync::Arc;
 use kernel::workqueue::WorkItem;
 
 use super::link::{Link, LinkState};
-use super::tx::most_replies;
 use crate::kern::fault;
 use crate::proto::channel::Limits;
-use crate::proto::wire::{Header, Refusal, Type};
+use crate::proto::wire::{Header, Type};
 use crate::proto::{ChanId, Violation};
+
+/// The most that wait: a burst of this many connections is made beside other messages.
+const MOST: usize = 256;
 
 /// Work item: handles the CONNECTs.
 pub(super) const CONNECTS: u64 = 6;
 
 /// A CONNECT.
+#[derive(Clone, Copy)]
 pub(crate) struct ConnectRequest {
     pub(crate) header: Header,
     /// The limits of the sender.
@@ -32,18 +35,17 @@ pub(crate) struct ConnectRequest {
 }
 
 impl Link {
-    /// A CONNECT has arrived. It is refused at once when more wait than an honest peer has channels
-    /// for. Does not wait for other connections.
+    /// A CONNECT has arrived. Where many wait, or there is no memory for the list, it is handled at
+    /// once: the peer's other messages wait then, and soon the peer has no credit for more.
     ///
-    /// Errors: malformed limits.
+    /// Errors: malformed limits. Sleeps.
     pub(super) fn connect_arrived(self: &Arc<Self>, header: Header) -> Result<(), Violation> {
         let limits = Limits::of(&header)?;
+        let request = ConnectRequest { header, limits };
         let queued = {
             let mut connects = self.connects.lock();
-            let room = connects.len() < most_replies();
-            room && connects
-                .push(ConnectRequest { header, limits }, GFP_NOWAIT)
-                .is_ok()
+            let room = connects.len() < MOST;
+            room && connects.push(request, GFP_NOWAIT).is_ok()
         };
         if queued {
             let _ = self
@@ -51,15 +53,18 @@ impl Link {
                 .queue
                 .enqueue::<Arc<Self>, CONNECTS>(self.clone());
         } else {
-            self.refuse(&header, Refusal::NoResources);
+            self.handle_connect(&request);
         }
         Ok(())
     }
 
-    fn refuse(self: &Arc<Self>, h: &Header, why: Refusal) {
-        let mut no = Header::new(Type::Reject, h.src, ChanId::default());
-        no.arg0 = why as u32;
-        self.reply(no.into());
+    /// Makes the connection, or refuses it. Sleeps.
+    fn handle_connect(self: &Arc<Self>, request: &ConnectRequest) {
+        if let Err(why) = self.transport.connect_request(self, request) {
+            let mut no = Header::new(Type::Reject, request.header.src, ChanId::default());
+            no.arg0 = why as u32;
+            self.reply(no.into());
+        }
     }
 }
 
@@ -73,10 +78,7 @@ impl WorkItem<CONNECTS> for Link {
             if link.state() == LinkState::Down {
                 break;
             }
-            let made = fault::asynchronous(|| link.transport.connect_request(&link, &request));
-            if let Err(why) = made {
-                link.refuse(&request.header, why);
-            }
+            fault::asynchronous(|| link.handle_connect(&request));
         }
     }
 }

@@ -471,7 +471,7 @@ impl Tx {
 /// and, if messages of several ended channels alternate, one for each message that it has credit
 /// for. The latter can double while none is sent. The limit bounds the memory that a peer can use
 /// up by never taking a reply, to a size that the allocator can provide.
-pub(super) fn most_replies() -> usize {
+fn most_replies() -> usize {
     let messages = 2 * params::LINK_CREDIT.get();
     (params::MAX_CHANNELS.get() + messages).min(1 << 14) as usize
 }
