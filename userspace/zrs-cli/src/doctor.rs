@@ -22,8 +22,8 @@ use system::{Machine, System};
 /// Each line is a check: ok, a warning, or a failure, which means that ZRS cannot work or would do
 /// harm. Warnings and failures have a remedy below them. With HOST, the steps of making a link to
 /// there follow, up to the first that fails; that needs a ZRS socket that listens there (`zrs ping
-/// --listen`). Nothing is changed, but a ZRS socket is made if the module is loaded, and with it
-/// the receive pools; and memory links to the hosts of the directory of memory nodes. Root sees more than others.
+/// --listen`). Nothing is changed, but a ZRS socket is made if the module is loaded, and memory
+/// links to the hosts of the directory of memory nodes. Root sees more than others.
 ///
 /// Exit status: 0 without a failure, 1 with one, 2 wrong arguments.
 #[derive(clap::Args)]
@@ -115,7 +115,7 @@ fn examine(system: &dyn System, host: Option<&str>, port: Option<u16>) -> Vec<Ch
     let mut checks = kernel::checks(system, module.is_ok());
     let socket = module.is_ok().then(|| system.socket());
     if socket.is_some() {
-        // With the pools that the socket made.
+        // With the pools, for which the socket has waited.
         module = system.module();
     }
     checks.extend(module::checks(system, &module, socket));
