@@ -48,6 +48,7 @@ mod sndbuf;
 mod splice;
 pub(crate) mod tcp;
 mod trace;
+mod turns;
 mod user_timeout;
 mod window;
 

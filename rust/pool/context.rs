@@ -48,9 +48,10 @@ pub(crate) struct Pools {
     pub(crate) devices: Mutex<KVec<Arc<RdmaDev>>>,
     #[pin]
     make_pools: DelayedWork<Pools, MAKE_POOLS>,
-    /// Number of devices whose pool the worker has not tried to make yet.
+    /// Number of devices whose pool the worker has not tried to make yet: the condition of a wait
+    /// takes no mutex, and so cannot ask the devices.
     untried: Atomic<u32>,
-    /// For those that wait until there are none.
+    /// Threads that wait until `untried` is 0.
     #[pin]
     tried: WaitQueue,
     #[pin]

@@ -75,7 +75,7 @@ impl State {
         self.device.is_some() && self.pool.is_none() && self.unfit.is_none()
     }
 
-    /// The worker has tried, or nobody need wait for it.
+    /// The worker has tried to make the pool, or the device goes: no thread waits for it any more.
     fn set_tried(&mut self, pools: &Pools) {
         if !mem::replace(&mut self.tried, true) {
             pools.count_untried(-1);

@@ -20,7 +20,8 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use super::close::ORPHAN_NS;
-use super::send::{sendable, Attempts, SendLock, SendResult, Style};
+use super::send::{sendable, SendLock, SendResult, Style};
+use super::turns::Attempts;
 use super::{try_lock, Inner, Sock};
 use crate::kern::memcg::CHARGED;
 use crate::kern::pin;
@@ -215,7 +216,6 @@ impl Sock {
         style: Style,
         attempts: &mut Attempts,
     ) -> Option<Result<Option<SendLock<'a>>>> {
-        let told = &mut attempts.told;
         loop {
             let mut guard = self.inner.lock();
             let inner = &mut *guard;
@@ -248,21 +248,13 @@ impl Sock {
                 drop(guard);
                 Sock::ask_done(unsignaled);
                 let what = if room { Stall::Buffer } else { Stall::Channel };
-                self.stalled(want, what, told);
+                self.stalled(want, what, &mut attempts.told);
                 return None;
             }
             drop(guard);
             // Sending the corked bytes makes room for the new ones.
-            match self.try_flush() {
-                Flushed::Sent => {}
-                Flushed::Locked => {
-                    attempts.locked = true;
-                    return None;
-                }
-                Flushed::Blocked => {
-                    self.stalled(want, Stall::Link, told);
-                    return None;
-                }
+            if !self.flush_first(want, attempts) {
+                return None;
             }
         }
     }

@@ -387,16 +387,6 @@ impl Sock {
         (found, locked)
     }
 
-    /// Waits until no call has the receive lock. Errors: EINTR if the task is being killed.
-    fn await_recv_lock(&self) -> Result {
-        let free = self.wait.wait(WaitMode::Killable, &mut None, || {
-            let inner = &mut *self.inner.lock();
-            inner.rx_contended |= inner.rx_locked;
-            (!inner.rx_locked).then_some(())
-        });
-        free.map_err(|_| EINTR)
-    }
-
     /// Returns a borrowed segment after a call consumed `taken` of its bytes. Unlocks the receive
     /// queue and returns credit to the peer. Returns whether the queue is empty.
     fn give_back(

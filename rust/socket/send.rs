@@ -18,7 +18,8 @@ use core::mem;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::cork::{Flushed, Joined};
+use super::cork::Joined;
+use super::turns::Attempts;
 use super::{try_lock, Sock};
 use crate::kern::errno::{ENOTCONN, EOPNOTSUPP};
 use crate::kern::pin::{self, Extracted, PinnedPages};
@@ -27,7 +28,7 @@ use crate::kern::sock::zerocopy::Notification;
 use crate::kern::sock::SkRef;
 use crate::kern::task::fatal_signal_pending;
 use crate::kern::trace::{self, DataPath, Stall};
-use crate::kern::wait::{Timeout, WaitError, WaitMode};
+use crate::kern::wait::{Timeout, WaitMode};
 use crate::params;
 use crate::proto::channel::Plan;
 use crate::proto::readiness::Phase;
@@ -92,15 +93,6 @@ enum Look {
     First,
     /// There are no bytes to cork, and the caller waits.
     Waits,
-}
-
-/// What the attempts of one call to begin a chunk leave for the next attempt.
-#[derive(Default)]
-pub(super) struct Attempts {
-    /// The stall was traced already.
-    pub(super) told: bool,
-    /// The last attempt found the send lock taken.
-    pub(super) locked: bool,
 }
 
 /// A chunk that can be sent.
@@ -580,38 +572,6 @@ impl Sock {
         found?.map(|(plan, reservation)| (SendLock(self), plan, reservation))
     }
 
-    /// Waits until `begin` returns something. A call that must not wait for room does wait for the
-    /// send lock, as one on a TCP socket waits for the socket's lock: its owner does not wait for
-    /// the peer, and what poll() has promised must not depend on when a completion sends the corked
-    /// bytes.
-    pub(super) fn await_room<R>(
-        &self,
-        timeout: &mut Timeout,
-        mut begin: impl FnMut(&mut Attempts) -> Option<R>,
-    ) -> Result<R> {
-        let mut attempts = Attempts::default();
-        loop {
-            let found = self.await_link(WaitMode::Interruptible, timeout, || {
-                attempts.locked = false;
-                begin(&mut attempts)
-            });
-            match found {
-                Err(WaitError::TimedOut) if attempts.locked => self.await_send_lock()?,
-                found => return found.map_err(|e| e.to_errno(*timeout)),
-            }
-        }
-    }
-
-    /// Waits until no thread owns the send lock. Errors: EINTR if the task is being killed.
-    pub(super) fn await_send_lock(&self) -> Result {
-        let free = self.wait.wait(WaitMode::Killable, &mut None, || {
-            let inner = &mut *self.inner.lock();
-            inner.lock_waiter |= inner.tx_locked;
-            (!inner.tx_locked).then_some(())
-        });
-        free.map_err(|_| EINTR)
-    }
-
     /// Checks whether a chunk can be sent now: the channel has room, the send lock is free, and the
     /// link can give a reservation. If so, takes the lock and the reservation. `None`: it cannot,
     /// or, at a first look, the bytes may have to be corked, or corked ones to be sent before them.
@@ -622,7 +582,6 @@ impl Sock {
         look: Look,
         attempts: &mut Attempts,
     ) -> Option<Result<(Plan, Reservation)>> {
-        let told = &mut attempts.told;
         let first = matches!(look, Look::First);
         let (plan, link, place, ask) = {
             let mut guard = loop {
@@ -638,16 +597,8 @@ impl Sock {
                     return None;
                 }
                 // Corked bytes are sent first.
-                match self.try_flush() {
-                    Flushed::Sent => {}
-                    Flushed::Locked => {
-                        attempts.locked = true;
-                        return None;
-                    }
-                    Flushed::Blocked => {
-                        self.stalled(want, Stall::Link, told);
-                        return None;
-                    }
+                if !self.flush_first(want, attempts) {
+                    return None;
                 }
             };
             let inner = &mut *guard;
@@ -672,7 +623,7 @@ impl Sock {
                 let unsignaled = inner.unsignaled_message();
                 drop(guard);
                 Sock::ask_done(unsignaled);
-                self.stalled(want, Stall::Buffer, told);
+                self.stalled(want, Stall::Buffer, &mut attempts.told);
                 return None;
             }
             let planned = inner.conn.chan.with(|c| {
@@ -697,7 +648,7 @@ impl Sock {
             if ask {
                 link.kick(self);
             }
-            self.stalled(want, Stall::Channel, told);
+            self.stalled(want, Stall::Channel, &mut attempts.told);
             return None;
         }
         let class = match plan {
@@ -720,7 +671,7 @@ impl Sock {
         match reserved {
             Some((reservation, most)) => Some(Ok((plan.shortened(most), reservation))),
             None => {
-                self.stalled(want, Stall::Link, told);
+                self.stalled(want, Stall::Link, &mut attempts.told);
                 let wanted = {
                     let inner = &mut *self.inner.lock();
                     inner.tx_locked = false;

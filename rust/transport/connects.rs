@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! CONNECTs that have arrived on a link. A work item makes the connections: that allocates memory
-//! and takes the locks of listeners and sockets, for which the link's other messages do not wait.
+//! and takes the locks of listeners and sockets. The link's other messages do not wait for that.
 //!
 //! A peer sends nothing else for a channel before the ACCEPT, so the order of the other messages
 //! does not matter.
@@ -20,7 +20,7 @@ use crate::proto::channel::Limits;
 use crate::proto::wire::{Header, Type};
 use crate::proto::{ChanId, Violation};
 
-/// The most that wait: a burst of this many connections is made beside other messages.
+/// The most CONNECTs that wait for the work item; the drain handles those beyond.
 const MOST: usize = 256;
 
 /// Work item: handles the CONNECTs.

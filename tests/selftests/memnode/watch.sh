@@ -54,8 +54,8 @@ A zrs mem alloc 1:1 1M >"$TMP/second"
 check "again and again" says lister "2 regions, "
 stop lister
 A zrs mem free "$keep"
-# bench: its figures are in $TMP/figures. It ends by a free under load: the node waits 2 s for what is under way, then it
-# ends the link, and the bench fails. A second one is tried then.
+# bench: writes the figures of `zrs mem bench` to $TMP/figures. That program ends with a free under load: a node waits
+# 2 s for the copies under way, then the node ends the link, and the program fails. It runs a second time then.
 bench() {
 	local _
 	for _ in 1 2; do

@@ -20,7 +20,7 @@ check "a socket" A zrs-selftest hold --what socket
 check_eq "with it come no more" $((2 * 8 << 20)) "$(counter pool_bytes)"
 check "unloads" zrs_unload
 
-# A parameter that is written has the worker try again; who waits for the first attempt is woken all the same.
+# A parameter that is written has the worker try again; a thread that waits for the first attempt wakes all the same.
 check "loads" zrs_load
 for _ in $(seq 100); do echo 0 >/sys/module/zrs/parameters/pool_mib; done
 check "a socket, after a parameter was written while pools were made" A zrs-selftest hold --what socket

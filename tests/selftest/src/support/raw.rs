@@ -127,7 +127,8 @@ fn scale(name: &str) -> u32 {
     set.and_then(|n| n.parse().ok()).unwrap_or(1)
 }
 
-/// The time limit for what must happen within `seconds` on an idle machine.
+/// The time limit, on a machine that is slow or busy, of an event that takes an idle machine at
+/// most `seconds`.
 pub fn patience(seconds: u32) -> Duration {
     Duration::from_secs(seconds.into()) * scale("TIME_SCALE") * scale("LIMIT_SCALE")
 }
