@@ -71,7 +71,8 @@ impl Ip {
         self.addr.is_unicast_link_local()
     }
 
-    /// Whether it is a multicast address, or the broadcast address of IPv4.
+    /// Whether it is a multicast address, or the broadcast address of IPv4. Those of networks
+    /// depend on the host: see `Net::is_broadcast`.
     pub fn is_for_many(self) -> bool {
         match self.v4() {
             Some(v4) => v4.is_multicast() || v4.is_broadcast(),
@@ -188,7 +189,7 @@ impl Bound {
         both || self.takes(other.ip) || other.takes(self.ip)
     }
 
-    /// The addresses of all bindings that can overlap this one; `None` if they are too many to
+    /// The addresses of all bindings that can overlap this binding; `None` if they are too many to
     /// list.
     pub fn overlapped(self) -> Option<[Option<Ip>; 3]> {
         let v4 = Some(Ip::ANY_V4).filter(|_| self.ip.is_v4());

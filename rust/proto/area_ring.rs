@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The allocator of a ring's escape area: contiguous pieces, which are freed in the order of their
-//! allocation.
+//! The allocator of the areas that a ring shows beside the window: contiguous pieces, which are
+//! freed in the order of their allocation. Data that moves out of the window, and small messages,
+//! have an area each, as only among themselves they are freed in this order.
 
 /// Pieces begin at multiples of this.
 const ALIGN: u32 = 64;
@@ -22,6 +23,15 @@ impl AreaRing {
             size,
             ..Self::default()
         }
+    }
+
+    /// The size of an area that has room for any `pieces` pieces of at most `most` bytes each and
+    /// `bytes` bytes in all. A piece that does not fit before the end leaves less than its length
+    /// there, and as much may be free in front of the oldest one.
+    pub fn enough_for(bytes: u32, pieces: u32, most: u32) -> u32 {
+        let rounded = bytes.saturating_add(pieces.saturating_mul(ALIGN));
+        let unusable = most.checked_next_multiple_of(ALIGN).unwrap_or(u32::MAX);
+        rounded.saturating_add(unusable.saturating_mul(2))
     }
 
     /// Whether nothing is in it.

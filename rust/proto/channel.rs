@@ -386,6 +386,21 @@ impl Channel {
         c
     }
 
+    /// Has the counts of messages in both directions, which wrap, begin with `n`.
+    #[cfg(not(MODULE))]
+    pub fn count_messages_from(&mut self, n: u32) {
+        let counts = [
+            &mut self.rx,
+            &mut self.freed,
+            &mut self.advertised,
+            &mut self.tx,
+            &mut self.acked,
+        ];
+        for count in counts {
+            count.msgs = n;
+        }
+    }
+
     /// A channel that the peer opens by the CONNECT `h`.
     #[cfg(not(MODULE))]
     pub fn accept(local: ChanId, h: &Header, ours: Limits) -> Result<Self, Violation> {

@@ -6,8 +6,8 @@
 //! often asked for. The holder of the entry's lock publishes it after each change of the registers,
 //! before it releases the lock, so under the lock the word is the present state, also while the
 //! registers are parked. Without the lock it is the state after some earlier change; a reader sees
-//! at least those that happened before what made it look. It also sees all that was done under the
-//! lock before the word changed to this one.
+//! at least the changes before the event that made it look. It also sees all stores under the lock
+//! before the word changed to the value that it reads.
 
 use core::ops::{BitAnd, BitOr};
 use core::sync::atomic::Ordering;

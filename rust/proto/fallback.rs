@@ -17,7 +17,7 @@ use super::wire::Refusal;
 /// For how long a host without ZRS is not asked again, at first and at most, in milliseconds.
 pub const HOST_MS: (u32, u32) = (60_000, 3_600_000);
 
-/// The same of a port on which no program listens with ZRS.
+/// The same for a port without a ZRS listener.
 pub const PORT_MS: (u32, u32) = (1_000, 5_000);
 
 /// The entries of a set.
@@ -31,7 +31,7 @@ pub enum Why {
     Asked = 1,
     /// An address of this host.
     Local = 2,
-    /// New connections are not to use ZRS: the module is to be unloaded.
+    /// New connections must not use ZRS: the module will be unloaded.
     Drain = 3,
     /// The host or the port was found to have no ZRS lately.
     Known = 4,
@@ -46,7 +46,7 @@ pub enum Why {
     NoResources = 8,
     /// A rule of the network namespace.
     Rule = 9,
-    /// The user's connects ask as many hosts for a link as they may at a time.
+    /// The user's connects already ask the maximum number of hosts for a link.
     Asking = 10,
     /// A list of peers, here or there, does not allow the link.
     Peer = 11,
@@ -85,7 +85,7 @@ impl Why {
         all.into_iter().find(|why| why.number() == number)
     }
 
-    /// What a TCP connection that succeeds says about the peer: that the host has no ZRS, or that
+    /// The conclusion from a TCP connection that succeeds: that the host has no ZRS, or that
     /// the port has none.
     fn tells(self) -> Option<Scope> {
         match self {
@@ -112,7 +112,7 @@ enum Scope {
     Asked,
 }
 
-/// What has ended an attempt to connect with ZRS.
+/// The cause of the end of an attempt to connect with ZRS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EndedBy {
     /// The peer's answer on a link that works, or its absence.
@@ -199,7 +199,7 @@ pub struct Entry {
     used: u64,
 }
 
-/// What is known about a peer.
+/// The knowledge about a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// Nothing.
@@ -259,8 +259,8 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Cache<S> {
         Some(entry)
     }
 
-    /// What is known about a port of a host at `now`. An answer [`Answer::AskAgain`] is given once
-    /// in the time for which the host is not asked. `link`: a link to the host is up.
+    /// Looks up a port of a host at `now`. Returns [`Answer::AskAgain`] once in each period during
+    /// which the host is not asked. `link`: a link to the host is up.
     pub fn look(&mut self, peer: Peer, now: u64, link: bool) -> Answer {
         if self.find(peer).is_some_and(|port| now < port.until) {
             return Answer::NoZrs;

@@ -9,6 +9,12 @@
 //! one is for a message that carries link credit and nothing else, so that two sides that have both
 //! used up their credit can still announce room.
 //!
+//! A control message takes its credit from the reserve as long as there is some: what data may use,
+//! and poll() has promised, stays the same. The reserve grows again with the credit that the peer
+//! announces. Which SENDs the peer has freed is not known, so all of that counts for the reserve
+//! first: what data has in flight or unread is never more than the initial credit without the
+//! reserve.
+//!
 //! Such a lone message waits until a quarter has gathered, or as much as the peer has left. The
 //! blocks of control messages are posted again at once, so the gathered blocks and the peer's
 //! remaining ones are never less than the reserve together: a lone message always brings at least
@@ -16,7 +22,7 @@
 
 use super::Violation;
 
-/// SENDs that only control messages may use.
+/// SENDs that data leaves to control messages.
 pub const CONTROL_RESERVE: u32 = 8;
 
 /// The least credit a link can work with.
@@ -27,8 +33,12 @@ pub const MIN_CREDIT: u32 = 32;
 pub struct LinkFlow {
     /// SENDs that we have posted, wrapping.
     sent: u32,
+    /// Those of them that were no control messages, wrapping.
+    data: u32,
     /// SENDs that the peer allows, absolute, wrapping.
     allowed: u32,
+    /// SENDs that the peer has allowed at first.
+    initial: u32,
     /// SENDs that have arrived, wrapping.
     arrived: u32,
     /// SENDs that we can take, absolute, wrapping: grows with each block posted again.
@@ -37,6 +47,9 @@ pub struct LinkFlow {
     told: u32,
     /// A lone credit message is due when this much has gathered.
     quarter: u32,
+    /// Control messages that have used the reserve, and whose SENDs the peer may not have freed
+    /// yet. Less than [`CONTROL_RESERVE`]: data never uses the very last credit.
+    borrowed: u32,
 }
 
 impl LinkFlow {
@@ -54,18 +67,24 @@ impl LinkFlow {
         }
         Some(Self {
             sent: at,
+            data: 0,
             allowed: at.wrapping_add(theirs),
+            initial: theirs,
             arrived: at,
             room: at.wrapping_add(ours),
             told: at.wrapping_add(ours),
             quarter: ours >> 2,
+            borrowed: 0,
         })
     }
 
     /// SENDs that may be posted now, LinkCredit apart: for that, [`Self::credit_due`] decides.
     pub fn available(&self, control: bool) -> u32 {
-        let reserve = if control { 1 } else { CONTROL_RESERVE };
-        self.left_to_us().saturating_sub(reserve)
+        let kept = match control {
+            true => 1,
+            false => CONTROL_RESERVE.saturating_sub(self.borrowed),
+        };
+        self.left_to_us().saturating_sub(kept)
     }
 
     /// SENDs that may be posted now in all.
@@ -73,18 +92,37 @@ impl LinkFlow {
         self.allowed.wrapping_sub(self.sent)
     }
 
+    /// SENDs that the peer has allowed at first.
+    pub fn initial(&self) -> u32 {
+        self.initial
+    }
+
     /// SENDs posted so far, wrapping.
+    #[cfg(not(MODULE))]
     pub fn sent(&self) -> u32 {
         self.sent
     }
 
-    /// SENDs that the peer allows, absolute, wrapping.
-    pub fn allowed(&self) -> u32 {
-        self.allowed
+    /// SENDs of data posted so far, wrapping.
+    pub fn data_sent(&self) -> u32 {
+        self.data
     }
 
-    /// A SEND is being posted; returns its `link_credit` field.
+    /// The SEND of a control message is being posted; returns its `link_credit` field.
+    pub fn sending_control(&mut self) -> u32 {
+        if self.borrowed.saturating_add(1) < CONTROL_RESERVE {
+            self.borrowed = self.borrowed.saturating_add(1);
+        }
+        self.posting()
+    }
+
+    /// The SEND of data is being posted; returns its `link_credit` field.
     pub fn sending(&mut self) -> u32 {
+        self.data = self.data.wrapping_add(1);
+        self.posting()
+    }
+
+    fn posting(&mut self) -> u32 {
         self.sent = self.sent.wrapping_add(1);
         self.told = self.room;
         self.told
@@ -103,6 +141,7 @@ impl LinkFlow {
             return Err(Violation::Credit);
         }
         self.allowed = link_credit;
+        self.borrowed = self.borrowed.saturating_sub(gain);
         Ok(())
     }
 

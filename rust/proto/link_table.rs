@@ -3,12 +3,12 @@
 //! The link table: the state of every channel of a host, found by its number Q.
 //!
 //! The parties that work on a channel (a program's calls, the transmitter, the receiver, completion
-//! and the sweep) have no state of their own for it. Each requests the entry, is granted it, and
+//! and the sweep) have no own state for it. Each requests the entry, is granted it, and
 //! writes it back. A grant moves the registers out of the table, so no other party can have them:
 //! the entry is then *locked* (bit L). The table does not wait. A party that finds an entry locked
 //! requests it again.
 //!
-//! An owner with a lock of its own may keep a grant instead of writing the entry back: its lock
+//! An owner that has its own lock may keep a grant instead of writing the entry back: its lock
 //! then protects the registers. Work on a hot entry needs neither the table nor the table's lock.
 //! To reuse the slot, and for the sweep, the table asks the owner for the grant
 //! ([`Storage::recall`]).
@@ -283,8 +283,8 @@ pub struct LinkTable<S: Storage> {
 }
 
 impl<S: Storage> LinkTable<S> {
-    /// An empty table. `ways`: places in each set of the second tier, of which `l2` holds a whole
-    /// number; `seed`: for the random placement. `None` without a hot slot, or with a set that is
+    /// An empty table. `ways`: places in each set of the second tier; `l2` holds a whole number
+    /// of sets; `seed`: for the random placement. `None` without a hot slot, or with a set that is
     /// not whole.
     pub fn new(mut hot: S::Hot, l2: S::L2, ways: u32, bulk: S::Bulk, seed: u64) -> Option<Self> {
         let whole = u32::try_from(l2.len()).ok()?.checked_rem(ways)? == 0;
@@ -315,7 +315,7 @@ impl<S: Storage> LinkTable<S> {
         })
     }
 
-    /// What has happened. Hits of kept grants are included once [`Self::count_hits`] or the sweep
+    /// The counters. Hits of kept grants are included once [`Self::count_hits`] or the sweep
     /// has collected them.
     pub fn stats(&self) -> TableStats {
         self.stats

@@ -9,8 +9,8 @@
 //!   says who may allocate, [`server`] has the asks of a peer, [`grants`] the remote keys that a
 //!   peer has been given;
 //! - the *requester* uses memory: [`asks`] are its open requests on a link, [`grant_cache`] the
-//!   remote keys that it was given, [`queue`] the operations of a program, [`directory`] where
-//!   nodes are;
+//!   remote keys that it was given, [`queue`] the operations of a program, [`copying`] its copies,
+//!   [`directory`] where nodes are;
 //! - the *source* of a copy is a node that writes into another one: [`copy`] and [`sched`].
 //!
 //! A *broker* allocates for other hosts, and owns what it allocates: [`broker`].
@@ -24,6 +24,7 @@ pub mod arena;
 pub mod asks;
 pub mod broker;
 pub mod copy;
+pub mod copying;
 pub mod directory;
 pub mod errands;
 pub mod grant_cache;
@@ -35,6 +36,7 @@ pub mod node;
 pub mod payload;
 pub mod queue;
 pub mod rights;
+pub mod room;
 pub mod sched;
 pub mod server;
 pub mod slab;

@@ -11,7 +11,7 @@ use super::prefix::Prefix;
 /// Most entries of a network namespace.
 pub const PEERS_MAX: usize = 1024;
 
-/// What an entry says of the hosts in its network.
+/// The verdict of an entry on the hosts in its network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// They may have links.
@@ -23,7 +23,7 @@ pub enum Verdict {
 /// An entry. A list has one at most for each network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// What it says.
+    /// The verdict.
     pub verdict: Verdict,
     /// The hosts.
     pub net: Prefix,

@@ -6,7 +6,7 @@ use core::net::Ipv6Addr;
 
 use super::addr::Ip;
 
-/// A network: the addresses of one family that begin as this one does.
+/// A network: the addresses of one family that have this prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix {
     first: Ip,

@@ -2,11 +2,13 @@
 
 //! Mutual proof by a shared key: the first messages of a link between hosts that have one.
 //!
-//! Both sides send a challenge. The connector then proves by each of its keys; the acceptor, once
-//! that is verified, by those that were right: only a host with a key gets its proof, and a key
-//! that is removed meanwhile is not missed where the other one is right as well. A proof is a MAC
-//! over the role of its sender, both challenges, both hellos as they were sent, both addresses and
-//! both queue pairs: it is good for no other link, nor for the other direction.
+//! Both sides send a challenge; with iWARP, where the connector has to send first, the acceptor
+//! sends its challenge when it has the connector's. The connector then proves by each of its keys;
+//! the acceptor, once the proofs are verified, by the keys that were right. So only a host with a
+//! key gets the acceptor's proof, and the removal of a key in between does no harm where another
+//! key is right as well. A proof is a MAC over the role of its sender, both challenges, both hellos
+//! as they were sent, both addresses and both queue pairs: it is good for no other link, nor for
+//! the other direction.
 
 use core::hint::black_box;
 
@@ -75,7 +77,8 @@ pub struct End {
     pub hello: [u8; HELLO_MOST],
     /// Its address.
     pub addr: [u8; 16],
-    /// The number of its queue pair; 0: it is not known. Then neither end's counts.
+    /// The number of its queue pair; 0: it is not known, as with iWARP. Then neither end's counts,
+    /// and the connector sends first.
     pub qp: u32,
 }
 
@@ -86,6 +89,25 @@ pub fn padded(hello: &[u8]) -> [u8; HELLO_MOST] {
         *out = *byte;
     }
     out
+}
+
+/// A message that a side of the proof sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// Its challenge.
+    Challenge(Challenge),
+    /// Its proof.
+    Proof(Macs),
+}
+
+impl Answer {
+    /// The type and the payload of the message.
+    pub fn message(&self) -> (Type, &[u8]) {
+        match self {
+            Self::Challenge(challenge) => (Type::Challenge, challenge),
+            Self::Proof(macs) => (Type::Proof, macs),
+        }
+    }
 }
 
 /// Why a link ends without a proof.
@@ -138,10 +160,15 @@ impl Proof {
     }
 
     /// The queue pair of the link is connected at `now`, in nanoseconds, and the time of the proof
-    /// begins. Returns the challenge to send.
-    pub fn begin(&mut self, now: u64) -> Challenge {
+    /// begins. Returns the challenge to send, unless it is the answer to the connector's.
+    pub fn begin(&mut self, now: u64) -> Option<Challenge> {
         self.since = Some(now);
-        self.challenge
+        (!self.connector_first()).then_some(self.challenge)
+    }
+
+    /// Whether this is the acceptor's side of a link whose connector has to send first.
+    fn connector_first(&self) -> bool {
+        self.side == Side::Acceptor && self.their.qp == 0
     }
 
     /// Both sides have proved that they have a key: the link may be used. On the acceptor's side,
@@ -157,27 +184,32 @@ impl Proof {
     }
 
     /// A message of type `kind` has arrived. `read` fills a buffer with the payload of the message,
-    /// and fails if the payload has another length. Returns the proof to send. A message of a type
-    /// that a proof does not have is out of order.
+    /// and fails if the payload has another length. Returns the message to send. A message of a
+    /// type that a proof does not have is out of order.
     pub fn arrived<E>(
         &mut self,
         kind: Type,
         read: impl FnOnce(&mut [u8]) -> Result<(), E>,
         keys: &impl Keys,
-    ) -> Result<Option<Macs>, Failed> {
-        match kind {
+    ) -> Result<Option<Answer>, Failed> {
+        let macs = match kind {
             Type::Challenge => {
                 let mut theirs = [0; CHALLENGE_LEN];
                 read(&mut theirs).map_err(|_| Failed::Order)?;
-                self.on_challenge(theirs, keys)
+                let macs = self.on_challenge(theirs, keys)?;
+                if self.connector_first() {
+                    return Ok(Some(Answer::Challenge(self.challenge)));
+                }
+                macs
             }
             Type::Proof => {
                 let mut macs = [0; PROOF_LEN];
                 read(&mut macs).map_err(|_| Failed::Order)?;
-                self.on_proof(&macs, keys)
+                self.on_proof(&macs, keys)?
             }
-            _ => Err(Failed::Order),
-        }
+            _ => return Err(Failed::Order),
+        };
+        Ok(macs.map(Answer::Proof))
     }
 
     /// The peer's challenge has arrived. Returns the proof to send, on the connector's side.

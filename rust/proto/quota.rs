@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Quotas: how many channels each user and each network namespace has, and whether it may have one
-//! more. Links, and those of them that datagrams make, are counted in the same way.
+//! more. Links, those of them that datagrams make, and the memory that is promised to connections
+//! are counted in the same way.
 //!
 //! A user's share is a part of what other users leave, as the dynamic thresholds of shared buffers
 //! (Choudhury and Hahne) have it: with 80 percent of 100 channels the first user may have 80, a
@@ -23,7 +24,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// The administrator, who has no share of a user.
+    /// The administrator, for whom no user's share applies.
     pub fn is_admin(self) -> bool {
         self.user.is_none()
     }
@@ -76,7 +77,7 @@ pub struct Quota<S> {
 pub struct Shares {
     /// All that users may have,
     pub most: u32,
-    /// and the part of them that one user may have, in percent; one in any case.
+    /// and the part of them for a single user, in percent; at least one.
     pub user_percent: u32,
     /// Those that a namespace may have.
     pub net_most: u32,
@@ -84,7 +85,7 @@ pub struct Shares {
 
 impl Shares {
     /// Whether a user with `n` of the `all` channels of users may have one more.
-    fn gives(&self, n: u32, all: u32) -> bool {
+    pub fn gives(&self, n: u32, all: u32) -> bool {
         let (n, left) = (u64::from(n), u64::from(self.most.saturating_sub(all)));
         let percent = u64::from(self.user_percent);
         let others = 100_u64.saturating_sub(percent);
@@ -111,8 +112,13 @@ impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
     /// Whether `holder` may have one more channel: the user's or the namespace's quota may be used
     /// up.
     pub fn may_take(&self, holder: Holder) -> Result<(), QuotaError> {
+        self.may_take_beside(holder, self.users)
+    }
+
+    /// The same where `all` are used, those without a count here among them.
+    fn may_take_beside(&self, holder: Holder, all: u32) -> Result<(), QuotaError> {
         let user = holder.user.map(Key::User);
-        if user.is_some_and(|key| !self.shares.gives(self.of(key), self.users)) {
+        if user.is_some_and(|key| !self.shares.gives(self.of(key), all)) {
             return Err(QuotaError::User);
         }
         let net = holder.net.map(Key::Net);
@@ -124,24 +130,37 @@ impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
 
     /// Counts a channel for `holder`.
     pub fn take(&mut self, holder: Holder) -> Result<(), QuotaError> {
+        self.take_units(holder, 1, self.users)
+    }
+
+    /// Counts `units` for `holder` where `all` are used, those without a count here among them. A
+    /// share may be exceeded by the last units that are taken.
+    pub fn take_units(&mut self, holder: Holder, units: u32, all: u32) -> Result<(), QuotaError> {
         // At most one count for each of the two.
         if self.counts.len().saturating_sub(self.len) < 2 {
             return Err(QuotaError::Crowded);
         }
-        self.may_take(holder)?;
+        self.may_take_beside(holder, all)?;
         let user = holder.user.map(Key::User);
         for key in user.into_iter().chain(holder.net.map(Key::Net)) {
-            self.add(key);
+            self.add(key, units);
         }
-        self.users = self.users.saturating_add(u32::from(user.is_some()));
+        if user.is_some() {
+            self.users = self.users.saturating_add(units);
+        }
         Ok(())
     }
 
     /// A channel that was counted for `holder` is gone.
     pub fn give(&mut self, holder: Holder) {
+        self.give_units(holder, 1);
+    }
+
+    /// `units` that were counted for `holder` are gone.
+    pub fn give_units(&mut self, holder: Holder, units: u32) {
         let (user, net) = (holder.user.map(Key::User), holder.net.map(Key::Net));
         for key in user.into_iter().chain(net) {
-            self.sub(key);
+            self.sub(key, units);
         }
     }
 
@@ -192,19 +211,19 @@ impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
         at.map_or(0, |c| c.n)
     }
 
-    /// Adds 1 to the count of `key`. The caller has checked that the storage has room for a new
+    /// Adds `n` to the count of `key`. The caller has checked that the storage has room for a new
     /// count.
-    fn add(&mut self, key: Key) {
+    fn add(&mut self, key: Key, n: u32) {
         match self.find(key) {
             Ok(at) => {
                 if let Some(c) = self.counts.get_mut(at) {
-                    c.n = c.n.saturating_add(1);
+                    c.n = c.n.saturating_add(n);
                 }
             }
             Err(at) => {
                 // Those behind it move up, into the free place that follows them.
                 if let Some(behind) = self.counts.get_mut(at..=self.len) {
-                    let mut moving = QuotaCount { key, n: 1 };
+                    let mut moving = QuotaCount { key, n };
                     for count in behind {
                         mem::swap(count, &mut moving);
                     }
@@ -214,14 +233,15 @@ impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
         }
     }
 
-    fn sub(&mut self, key: Key) {
+    fn sub(&mut self, key: Key, n: u32) {
         let Ok(at) = self.find(key) else {
             return;
         };
-        let of_user = matches!(key, Key::User(_));
-        self.users = self.users.saturating_sub(u32::from(of_user));
+        if matches!(key, Key::User(_)) {
+            self.users = self.users.saturating_sub(n);
+        }
         if let Some(c) = self.counts.get_mut(at) {
-            c.n = c.n.saturating_sub(1);
+            c.n = c.n.saturating_sub(n);
             if c.n > 0 {
                 return;
             }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many blocks a receive queue has beside the promised ones, and when links that have ended
-//! make it worth replacing. See `pool/receives.rs`.
+//! How many blocks a receive queue has in addition to the promised ones, and when links that have
+//! ended make it worth replacing. See `pool/receives.rs`.
 
 /// Blocks that are posted to a shared receive queue in addition to the promised ones.
 pub const SPARE: u32 = 32;
 
-/// From so many blocks on that ended links may have left in it, a queue is replaced while links
-/// use it: before all that it has to spare are lost.
+/// A queue is replaced while links use it when ended links may have left at least this number of
+/// blocks in it: before all of its spare blocks are lost.
 const WORN: u32 = SPARE / 2;
 
 /// How a link's use of a shared receive queue has ended.

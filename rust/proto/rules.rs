@@ -12,7 +12,7 @@ use super::prefix::Prefix;
 /// Most rules of a network namespace.
 pub const RULES_MAX: usize = 1024;
 
-/// What a rule is for.
+/// The action of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// TCP carries the socket.
@@ -65,7 +65,7 @@ impl Rule {
         })
     }
 
-    /// What it is for.
+    /// The action.
     pub fn action(&self) -> Action {
         self.action
     }
@@ -95,7 +95,7 @@ impl Rule {
     }
 }
 
-/// What the rules say of a socket at the address `at`; `None`: nothing.
+/// The decision of the rules on a socket at the address `at`; `None`: no rule applies.
 pub fn decide(rules: &[Rule], call: Call, at: Addr) -> Option<Action> {
     let first = rules.iter().find(|rule| rule.matches(call, at))?;
     Some(first.action)

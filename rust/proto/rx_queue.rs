@@ -2,8 +2,9 @@
 
 //! The receive queue of a channel: segments that have arrived and were not freed, in stream order.
 //!
-//! A segment lies in the channel's window or in something that is held for it (a block of the
-//! receive queue, or a copy of one). It is consumed by recv(), or by the program itself
+//! A segment lies in the channel's window, in something that is held for it (a block of the
+//! receive queue, or a copy of one), or, if it was small, in memory that the program sees
+//! ([`Moved::Small`]). It is consumed by recv(), or by the program itself
 //! through a ring of shared descriptors ([`Descriptors`]), in any order; its room is given back in
 //! the stream's order ([`RxQueue::reap`]). Pages of the window may be mapped into the program: then
 //! the segment is finished once they were released as well.
@@ -71,16 +72,19 @@ impl Descriptors for NoRing {
     }
 }
 
-/// Where a segment that came into the window is now.
+/// Where the bytes of a segment are, if they were copied out of the memory that they came into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Moved {
-    /// Still there, or it never was in the window.
+    /// They were not, or `held` has a copy of a block.
     #[default]
     No,
-    /// In main memory: `held` has it.
+    /// In main memory: `held` has them. They came into the window.
     Copy,
-    /// In the ring's escape area, at this offset.
+    /// In the ring's escape area, at this offset. They came into the window.
     Area(u32),
+    /// In the ring's small area, at this offset. They came in a block, and were copied when they
+    /// arrived.
+    Small(u32),
 }
 
 /// A segment that may be moved to main memory.
@@ -121,7 +125,7 @@ pub struct Segment<T> {
     pub mapped: u32,
     /// When it arrived, in nanoseconds of any clock.
     pub born: u64,
-    /// Where it is now, if it was moved out of the window.
+    /// Where it is now, if it was copied.
     pub moved: Moved,
 }
 
@@ -129,7 +133,7 @@ impl<T> Segment<T> {
     /// Bytes of the window that it takes, or took before it was moved.
     fn room(&self) -> u64 {
         match (self.window_off, self.moved) {
-            (None, Moved::No) => 0,
+            (None, Moved::No | Moved::Small(_)) => 0,
             _ => u64::from(self.len).saturating_add(u64::from(self.pad)),
         }
     }
@@ -149,7 +153,7 @@ pub struct Freed<T> {
     pub born: u64,
     /// Where it lay in the window, until now.
     pub window_off: Option<u32>,
-    /// Where it was moved to.
+    /// Where it was copied to.
     pub moved: Moved,
     /// Bytes.
     pub len: u32,
@@ -274,7 +278,9 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
             spent.segments = spent.segments.saturating_add(1);
             match (seg.window_off, seg.moved) {
                 (Some(_), _) => spent.window = spent.window.saturating_add(room),
-                (None, Moved::No) => spent.small = spent.small.saturating_add(room),
+                (None, Moved::No | Moved::Small(_)) => {
+                    spent.small = spent.small.saturating_add(room);
+                }
                 _ => {}
             }
         }

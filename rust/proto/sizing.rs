@@ -24,6 +24,16 @@ const CHUNKS: u32 = 4;
 /// The smallest pages that a program's memory consists of, in bytes.
 const PAGE: u32 = 4096;
 
+/// Least number of scatter/gather elements of a send: the header, and 4 KiB of a program's memory,
+/// which may lie in two pages. Chunks are as short as a device's elements ask for.
+pub const MIN_SGE: u32 = 3;
+
+/// Receives of a link of memory nodes.
+pub const MEM_RECEIVES: u32 = 64;
+
+/// Work requests that a queue pair's send queue takes.
+pub const SQ_DEPTH: u32 = 512;
+
 /// Number of buckets of [`residency_bucket`]; the same as in `struct zrs_ioc_cache`.
 pub const BUCKETS: usize = 24;
 
@@ -101,7 +111,7 @@ const HOT_PART: u64 = 1024;
 
 /// How many hot slots a table for `most` entries has, if a slot takes `slot` bytes and the machine
 /// has `ram` bytes of memory: one for each entry, so that no active channel waits for the table, or
-/// as many as fit into a small part of the memory.
+/// the number that fits into a small part of the memory.
 pub fn hot_slots(most: u32, slot: usize, ram: u64) -> u32 {
     let fit = (ram / HOT_PART).checked_div(slot as u64).unwrap_or(0);
     let fit = u32::try_from(fit).unwrap_or(HOT_MOST);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The completion vectors of a device. Each interrupts a processor of its own, as a rule, so links
+//! The completion vectors of a device. Each interrupts a different processor, as a rule, so links
 //! take turns: two links to a peer have their receive work on two processors.
 
-/// What a link carries.
+/// The traffic that a link carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Channels and datagrams.

@@ -48,7 +48,7 @@ const _: () = assert!(core::mem::size_of::<PackedChannel>() <= 192);
 #[derive(Clone, Copy, Debug)]
 struct PackedWindow {
     addr: u64,
-    /// The position up to which it was written.
+    /// The end of the written part, as a position.
     at: u64,
     key: u32,
     size: u32,

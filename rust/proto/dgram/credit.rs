@@ -1,73 +1,63 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The share of a link's credit that datagrams may use: half of it, so that a flood of datagrams
-//! leaves room for streams.
+//! The part of a link's credit that datagrams may use: all that data may, but for an eighth of the
+//! initial credit, so that a flood of datagrams leaves room for streams. A peer tells of new room
+//! by quarters, so streams that want it get half of that.
 //!
-//! Link credit does not say which SENDs the peer has freed. They are taken for the oldest, which is
-//! what they are unless the peer holds some of them for a program that does not read. It holds half
-//! of its blocks at most.
+//! Datagrams in flight are not counted. Link credit does not say which SENDs the peer has freed: as
+//! long as it holds unread data of a stream, any count would sooner or later take that for
+//! datagrams.
+//!
+//! The longest datagram has room again whenever nothing is in flight, however much data the peer's
+//! programs leave unread: [`held_most`] bounds the blocks with unread data, and [`Asking`] gets the
+//! room that the peer has and has not told of yet.
 
-use core::ops::DerefMut;
+use super::super::link_flow::{LinkFlow, CONTROL_RESERVE};
+use super::wire::FRAGMENTS_MAX;
 
-use super::super::link_flow::LinkFlow;
-use super::fifo::Fifo;
-
-/// The datagrams' share of a link. `S`: storage for the numbers of their SENDs, of the size that
-/// [`CreditShare::slots_for`] says.
-pub struct CreditShare<S> {
-    /// SENDs of datagrams that are in flight, by number.
-    in_flight: Fifo<S>,
-    /// SENDs before this number are not in flight any more.
-    freed: u32,
-    /// The number that the peer's allowance is ahead of `freed`.
-    credit: u32,
+/// SENDs of a link with this initial `credit` that datagrams leave to streams, apart from those for
+/// control messages.
+pub fn for_streams(credit: u32) -> u32 {
+    credit >> 3
 }
 
-impl<S: DerefMut<Target = [Option<u32>]>> CreditShare<S> {
-    /// The storage's size for a link with `credit` SENDs of initial credit.
-    pub fn slots_for(credit: u32) -> u32 {
-        credit >> 1
-    }
+/// Whether datagrams of `n` fragments altogether may be posted now.
+pub fn has_room(flow: &LinkFlow, n: u32) -> bool {
+    flow.available(false) >= n.saturating_add(for_streams(flow.initial()))
+}
 
-    /// The share of a new link. `flow`: the link's credit.
-    pub fn new(slots: S, flow: &LinkFlow) -> Self {
-        let credit = flow.left_to_us();
-        Self {
-            in_flight: Fifo::new(slots),
-            freed: flow.allowed().wrapping_sub(credit),
-            credit,
+/// How many blocks a host that has given a link `credit` SENDs leaves to unread data; what arrives
+/// beyond that is copied.
+pub fn held_most(credit: u32) -> u32 {
+    let longest = CONTROL_RESERVE
+        .saturating_add(FRAGMENTS_MAX)
+        .saturating_add(for_streams(credit));
+    // The block of a message that asks for credit may be posted again after the answer.
+    let rest = longest.saturating_add(1);
+    (credit >> 1).min(credit.saturating_sub(rest))
+}
+
+/// When the peer is asked for credit, by a Heartbeat that asks for an answer: it has taken all
+/// messages before that one, and its answer tells of all room that it has then.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asking {
+    /// SENDs of data posted when the peer was last asked.
+    data: Option<u32>,
+}
+
+impl Asking {
+    /// A datagram has found no room: returns whether to ask. `idle`: no message is in flight. Only
+    /// if data was sent behind the last such message: else its answer says all. Beside data that is
+    /// in flight only after a quarter of the credit, of which the peer tells by itself.
+    pub fn is_due(&mut self, flow: &LinkFlow, idle: bool) -> bool {
+        let data = flow.data_sent();
+        let least = if idle { 1 } else { flow.initial() >> 2 };
+        let due = self
+            .data
+            .is_none_or(|asked| data.wrapping_sub(asked) >= least);
+        if due {
+            self.data = Some(data);
         }
-    }
-
-    /// SENDs of datagrams in flight, as of the last message.
-    #[cfg(not(MODULE))]
-    pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
-    }
-
-    /// Whether a datagram of `n` fragments may be posted now; all of them, or none.
-    pub fn has_room(&mut self, flow: &LinkFlow, n: u32) -> bool {
-        self.forget_freed(flow);
-        let share = self.in_flight.slots().saturating_sub(self.in_flight.len());
-        flow.available(false) >= n && share >= n as usize
-    }
-
-    /// A fragment is being posted; returns its `link_credit` field. [`Self::has_room`] was true.
-    pub fn sending(&mut self, flow: &mut LinkFlow) -> u32 {
-        // Without room the number is not noted; the peer's limit is the flow's affair.
-        let _ = self.in_flight.push(flow.sent());
-        flow.sending()
-    }
-
-    fn forget_freed(&mut self, flow: &LinkFlow) {
-        self.freed = flow.allowed().wrapping_sub(self.credit);
-        while let Some(number) = self.in_flight.first() {
-            // Numbers wrap; SENDs in flight are less than the credit ahead of `freed`. A SEND that
-            // was freed long ago may be any distance behind it.
-            if number.wrapping_sub(self.freed) < self.credit {
-                break;
-            }
-            self.in_flight.pop();
-        }
+        due
     }
 }

@@ -12,8 +12,8 @@ pub enum Refused {
     NoAddress,
     /// Port 0. EINVAL.
     NoPort,
-    /// A multicast or broadcast address, or one of IPv4 that the socket's address does not reach.
-    /// ENETUNREACH.
+    /// A multicast address, or the broadcast address of all networks, or one of IPv4 that the
+    /// socket's address does not reach. ENETUNREACH.
     Unreachable,
     /// An address of IPv6, and the socket has one of IPv4. EAFNOSUPPORT.
     WrongFamily,

@@ -2,7 +2,10 @@
 
 //! Readiness of a datagram socket: the events that poll() reports, as UDP's.
 
-use super::super::readiness::{ERR, HUP, IN, OUT, PRI, RDHUP};
+use super::super::readiness::{self, ERR, HUP, IN, PRI, RDHUP};
+
+/// `POLLOUT`, `POLLWRNORM` and `POLLWRBAND`, which a stream does not report.
+pub const OUT: u32 = readiness::OUT | 0x0200;
 
 /// The state of a socket, for readiness.
 #[derive(Clone, Copy, Debug, Default)]

@@ -155,6 +155,12 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
         Ok(())
     }
 
+    /// Leaves a grant that was opened just now. No operation has been told of it.
+    pub fn give_back(&mut self, at: u32) -> Option<Leave> {
+        self.0.get_mut(at)?.state = State::Closing;
+        self.leave(at)
+    }
+
     /// The node has refused OPEN, or the link is lost.
     pub fn forget(&mut self, at: u32) {
         self.0.remove(at);

@@ -69,8 +69,8 @@ pub struct Grant {
 pub enum Registered {
     /// Answer the ask at that place: the grant is open.
     Answer(u32),
-    /// The grant was revoked in the meantime. Answer the ask at that place with `Stale`, and make
-    /// the remote keys invalid: the peer was not told them, but may have guessed one.
+    /// The grant was revoked in the meantime. Answer the ask at that place with the reason, and
+    /// make the remote keys invalid: the peer was not told them, but may have guessed one.
     Stale(u32),
 }
 
@@ -149,6 +149,11 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
         self.slab
             .get_mut(Self::at(number))
             .filter(|g| g.number == number)
+    }
+
+    /// The hold of a grant that is not gone.
+    pub fn hold(&self, number: u32) -> Option<&Hold> {
+        self.get(number).map(|g| &g.hold)
     }
 
     /// The memory is registered. `None`: there is no such grant, or it was registered before.

@@ -4,7 +4,7 @@
 //! is its requester; the other host is the node's. If the hosts have a key for each other, nothing
 //! but their proof of it may arrive before that is done.
 
-use super::super::proof::{Challenge, Failed, Keys, Macs, Proof, Side};
+use super::super::proof::{Answer, Challenge, Failed, Keys, Proof, Side};
 use super::super::wire::{self, Header};
 use super::super::Violation;
 use super::wire::{Message, Type};
@@ -82,8 +82,9 @@ impl Link {
     }
 
     /// The queue pair is connected at `now`, in nanoseconds, and the time of the proof begins.
-    /// Returns this host's challenge, its first message; `None`: no proof was agreed on.
-    pub fn begin(&mut self, now: u64) -> Option<Challenge> {
+    /// Returns this host's first message, if it has to send one: its challenge. `None`: no proof
+    /// was agreed on.
+    pub fn begin(&mut self, now: u64) -> Option<Option<Challenge>> {
         Some(self.proof.as_mut()?.begin(now))
     }
 
@@ -102,13 +103,13 @@ impl Link {
         self.peer
     }
 
-    /// A message has arrived while the proof is under way. Returns the proof to send.
+    /// A message has arrived while the proof is under way. Returns the message to send.
     pub fn proves(
         &mut self,
         message: &Message,
         payload: &[u8],
         keys: &impl Keys,
-    ) -> Result<Option<Macs>, Failed> {
+    ) -> Result<Option<Answer>, Failed> {
         let Message::Link(h) = message else {
             return Err(Failed::Order);
         };

@@ -110,7 +110,7 @@ pub struct MemHeader {
     pub id: u32,
     /// Ask, Answer: the operation.
     pub op: Option<Op>,
-    /// Answer: the result.
+    /// Answer: the result. Revoke: `Sealed` if the region is sealed.
     pub status: Status,
     /// Address of the first byte in the region, as its owner has it.
     pub addr: u64,
@@ -240,6 +240,15 @@ impl MemHeader {
         }
     }
 
+    /// The same Revoke, for an operation that is told `why` it is stopped.
+    pub fn because(self, why: Status) -> Self {
+        let status = match why {
+            Status::Sealed => why,
+            _ => Status::Ok,
+        };
+        Self { status, ..self }
+    }
+
     /// The requester uses `grant` no more.
     pub fn revoked(grant: u32) -> Self {
         Self {
@@ -342,7 +351,8 @@ impl MemHeader {
         if has_op == (op == 0) || has_op == (id == 0) {
             return Err(Violation::Type);
         }
-        if kind != Type::Answer && status != 0 {
+        let sealed = kind == Type::Revoke && status == Status::Sealed as u16;
+        if kind != Type::Answer && status != 0 && !sealed {
             return Err(Violation::Reserved);
         }
         let h = Self {

@@ -251,7 +251,7 @@ impl Machine {
         end.flow.reposted();
         if end.flow.credit_due() {
             let sent = end.tx.take(now, POST);
-            let credit = end.flow.sending();
+            let credit = end.flow.sending_control();
             self.at(sent + WIRE, Event::Credit(at, credit));
         }
         if more {

@@ -144,4 +144,34 @@ proptest! {
             prop_assert_eq!(area.is_empty(), pieces.is_empty());
         }
     }
+
+    /// An area of the size that is enough has room for each message within the limits, whatever
+    /// came and went before.
+    // rows: C4 C5
+    #[test]
+    fn messages_within_the_limits_find_room(
+        (msgs, small) in prop_oneof![Just((64, 65536)), Just((64, 16384)), (1_u32..9, 100_u32..700)],
+        ops in prop::collection::vec((any::<bool>(), any::<u32>()), 0..600),
+    ) {
+        let most = small.min(4096);
+        let mut area = AreaRing::new(AreaRing::enough_for(small, msgs, most));
+        let mut pieces: VecDeque<(u32, u32)> = VecDeque::new();
+        for (comes, any) in ops {
+            let used: u32 = pieces.iter().map(|p| p.1).sum();
+            // Often lengths that waste the most.
+            let len = match any % 4 {
+                0 => any % most + 1,
+                1 => most,
+                2 => 1,
+                _ => 65.min(most),
+            };
+            if comes && pieces.len() < msgs as usize && used + len <= small {
+                let at = area.alloc(len);
+                prop_assert!(at.is_some(), "no room for {len} beside {pieces:?}");
+                pieces.extend(at.map(|at| (at, len)));
+            } else if let Some((at, len)) = pieces.pop_front() {
+                area.free(at, len);
+            }
+        }
+    }
 }

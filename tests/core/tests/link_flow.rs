@@ -40,6 +40,48 @@ fn reserves() {
     }
 }
 
+/// Control messages use their own credit first: data may use as much as before them, as poll() may
+/// have promised.
+// rows: E4 Z5
+#[test]
+fn control_leaves_data_its_credit() {
+    for left in [9, 10, 40] {
+        let mut f = flow(64, 64);
+        (left..64).for_each(|_| _ = f.sending());
+        let room = f.available(false);
+        assert_eq!(room, left - CONTROL_RESERVE);
+        for _ in 1..CONTROL_RESERVE {
+            f.sending_control();
+            assert_eq!(f.available(false), room);
+        }
+        // The reserve is used up, but for the one credit that is for LinkCredit.
+        assert_eq!(f.available(true), room);
+        f.sending_control();
+        assert_eq!(f.available(false), room - 1);
+        // Credit that comes back is the reserve's first.
+        f.arrived(64 + CONTROL_RESERVE - 1).unwrap();
+        assert_eq!(f.available(false), room - 1);
+        f.arrived(64 + CONTROL_RESERVE).unwrap();
+        assert_eq!(f.available(false), room);
+        (0..room).for_each(|_| _ = f.sending());
+        assert_eq!(f.available(false), 0);
+        assert_eq!(f.available(true), CONTROL_RESERVE - 1);
+    }
+}
+
+/// Data that has used all that it may leaves one for LinkCredit, however many control messages are
+/// on their way.
+// rows: Z5
+#[test]
+fn data_leaves_the_last_one() {
+    let mut f = flow(64, 32);
+    (0..20).for_each(|_| _ = f.sending_control());
+    while f.available(false) > 0 {
+        f.sending();
+    }
+    assert_eq!(f.left_to_us(), 1);
+}
+
 /// The last one may go to a LinkCredit, and to nothing else.
 // rows: Z5
 #[test]
@@ -229,7 +271,10 @@ impl Pair {
     fn send(&mut self, side: usize, data: bool) -> bool {
         let may = self.flow[side].available(!data) > 0;
         if may {
-            let credit = self.flow[side].sending();
+            let credit = match data {
+                true => self.flow[side].sending(),
+                false => self.flow[side].sending_control(),
+            };
             self.pipe[1 - side].push_back((data, credit));
             self.lone = 0;
         }
@@ -239,7 +284,7 @@ impl Pair {
     fn lone_credit(&mut self, side: usize) -> bool {
         let due = self.flow[side].credit_due();
         if due {
-            let credit = self.flow[side].sending();
+            let credit = self.flow[side].sending_control();
             self.pipe[1 - side].push_back((false, credit));
             self.lone += 1;
             assert!(self.lone < 64, "to and fro for ever");
@@ -322,6 +367,11 @@ fn control_always_gets_through() {
                     on_its_way <= p.posted[side],
                     "seed {seed}: more than is posted"
                 );
+                let data = p.pipe[side].iter().filter(|(data, _)| *data).count() as u32;
+                assert!(
+                    data + p.held[side] + CONTROL_RESERVE <= p.blocks[side],
+                    "seed {seed}: data has used the reserve"
+                );
             }
         }
         p.drain();
@@ -401,6 +451,56 @@ proptest! {
             }
             prop_assert_eq!(f.available(true), allowed.wrapping_sub(sent).saturating_sub(1));
             prop_assert!(f.available(true) < 1 << 20);
+        }
+    }
+
+    /// The peer frees what it likes, in any order, and tells at any time. Neither control messages,
+    /// within their reserve, nor credit take room from data; and data never has more than its part.
+    // rows: E4 Z5
+    #[test]
+    fn promised_credit_stays(
+        credit in MIN_CREDIT..100,
+        ops in prop::collection::vec((0_u8..5, 0_u32..40), 1..400),
+    ) {
+        let mut f = flow(1 << 20, credit);
+        // In flight or held at the peer; freed and not told.
+        let (mut data, mut control, mut freed, mut allowed) = (0_u32, 0_u32, [0_u32; 2], credit);
+        for (op, n) in ops {
+            let room = f.available(false);
+            match op {
+                0 if room > 0 => {
+                    f.sending();
+                    data += 1;
+                    prop_assert_eq!(f.available(false), room - 1);
+                }
+                1 if f.available(true) > 0 => {
+                    f.sending_control();
+                    control += 1;
+                    let used_up = control + freed[1] >= CONTROL_RESERVE;
+                    let taken = u32::from(used_up).min(room);
+                    prop_assert!(f.available(false) + taken >= room);
+                    prop_assert!(f.available(false) <= room);
+                }
+                2 if data > 0 => {
+                    let n = 1 + n % data;
+                    data -= n;
+                    freed[0] += n;
+                }
+                3 if control > 0 => {
+                    let n = 1 + n % control;
+                    control -= n;
+                    freed[1] += n;
+                }
+                4 => {
+                    allowed += freed.iter().sum::<u32>();
+                    freed = [0; 2];
+                    f.arrived(allowed).unwrap();
+                    prop_assert!(f.available(false) >= room);
+                }
+                _ => {}
+            }
+            prop_assert!(data + CONTROL_RESERVE <= credit);
+            prop_assert!(f.left_to_us() > 0);
         }
     }
 }

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use sha2::Sha256;
 use zrs_core::link_flow::MIN_CREDIT;
 use zrs_core::proof::{
-    padded, Challenge, End, Failed, Keys, Macs, Proof, Side, FEATURE, KEYS_MAX, MAC_LEN, TEXT_LEN,
-    WITHIN_NS,
+    padded, Answer, Challenge, End, Failed, Keys, Macs, Proof, Side, FEATURE, KEYS_MAX, MAC_LEN,
+    TEXT_LEN, WITHIN_NS,
 };
 use zrs_core::wire::{Hello, Versions, FEATURES};
 
@@ -76,7 +76,7 @@ fn prove(
     (b, keys_b): (&mut Proof, &Ring),
 ) -> Result<(Macs, Macs), (Side, Failed)> {
     let at = |side| move |failed| (side, failed);
-    let (from_a, from_b) = (a.begin(0), b.begin(0));
+    let (from_a, from_b) = (a.begin(0).unwrap(), b.begin(0).unwrap());
     let none = b.on_challenge(from_a, keys_b).map_err(at(Side::Acceptor))?;
     assert_eq!(none, None, "the acceptor proves nothing to an unknown peer");
     let first = a
@@ -114,6 +114,37 @@ fn one_key_in_common_is_enough() {
     }
 }
 
+/// With iWARP, which tells no number of a queue pair, the acceptor sends nothing before it has the
+/// connector's challenge.
+#[test]
+fn the_connector_sends_first_where_it_has_to() {
+    let mut rng = Rng::new(13);
+    let keys = Ring::of(&["key"]);
+    let (mut own, mut their) = ends();
+    (own.qp, their.qp) = (0, 0);
+    let mut a = side_of(&mut rng, Side::Connector, own, their);
+    let mut b = side_of(&mut rng, Side::Acceptor, their, own);
+    let arrives = |at: &mut Proof, answer: Answer| {
+        let (kind, bytes) = answer.message();
+        let read = |out: &mut [u8]| {
+            out.copy_from_slice(bytes);
+            Ok::<_, ()>(())
+        };
+        at.arrived(kind, read, &keys).unwrap()
+    };
+    assert_eq!(b.begin(0), None);
+    assert!(b.is_late(WITHIN_NS + 1), "its time has begun");
+    let first = Answer::Challenge(a.begin(0).unwrap());
+    let challenge = arrives(&mut b, first).expect("an answer");
+    assert!(matches!(challenge, Answer::Challenge(_)));
+    let proof = arrives(&mut a, challenge).expect("a proof");
+    assert!(matches!(proof, Answer::Proof(_)));
+    let proof = arrives(&mut b, proof).expect("a proof");
+    assert!(b.is_done() && !a.is_done());
+    assert_eq!(arrives(&mut a, proof), None);
+    assert!(a.is_done());
+}
+
 /// One of two keys in common is removed at either side between the messages.
 #[test]
 fn a_key_is_removed_while_the_link_is_made() {
@@ -123,8 +154,8 @@ fn a_key_is_removed_while_the_link_is_made() {
         for (first, verified, last) in [(&both, &one, &both), (&both, &both, &one)] {
             let mut rng = Rng::new(12);
             let (mut a, mut b) = pair(&mut rng);
-            b.on_challenge(a.begin(0), &both).unwrap();
-            let macs = a.on_challenge(b.begin(0), first).unwrap().unwrap();
+            b.on_challenge(a.begin(0).unwrap(), &both).unwrap();
+            let macs = a.on_challenge(b.begin(0).unwrap(), first).unwrap().unwrap();
             let macs = b.on_proof(&macs, verified).unwrap().unwrap();
             assert_eq!(a.on_proof(&macs, last), Ok(None), "{left} is left");
         }
@@ -157,7 +188,7 @@ fn a_proof_does_not_show_how_many_keys_there_are() {
     let mut rng = Rng::new(9);
     let (mut a, mut b) = pair(&mut rng);
     let macs = a
-        .on_challenge(b.begin(0), &Ring::of(&["key"]))
+        .on_challenge(b.begin(0).unwrap(), &Ring::of(&["key"]))
         .unwrap()
         .unwrap();
     let (first, second) = macs.split_at(MAC_LEN);
@@ -173,9 +204,9 @@ fn messages_out_of_order() {
     // A proof before the challenge.
     assert_eq!(b.on_proof(&[0; 64], &keys), Err(Failed::Order));
     // Two challenges: the first answer is for the first one.
-    let first = a.on_challenge(b.begin(0), &keys).unwrap().unwrap();
+    let first = a.on_challenge(b.begin(0).unwrap(), &keys).unwrap().unwrap();
     assert_eq!(a.on_challenge(random(&mut rng), &keys), Err(Failed::Order));
-    b.on_challenge(a.begin(0), &keys).unwrap();
+    b.on_challenge(a.begin(0).unwrap(), &keys).unwrap();
     let second = b.on_proof(&first, &keys).unwrap().unwrap();
     assert_eq!(b.on_proof(&first, &keys), Err(Failed::Order), "once more");
     a.on_proof(&second, &keys).unwrap();
@@ -194,7 +225,7 @@ fn a_peer_that_does_not_answer() {
         assert!(!side.is_late(WITHIN_NS));
         assert!(side.is_late(WITHIN_NS + 1));
     }
-    a.on_challenge(b.begin(0), &keys).unwrap();
+    a.on_challenge(b.begin(0).unwrap(), &keys).unwrap();
     assert!(a.is_late(WITHIN_NS + 1), "half a proof is none");
     let (mut a, _) = pair(&mut rng);
     prove((&mut a, &keys), (&mut b, &keys)).unwrap();
@@ -324,7 +355,7 @@ proptest! {
         let mut rng = Rng::new(seed);
         let keys = Ring::of(&["key"]);
         let (mut a, mut b) = pair(&mut rng);
-        let heard = a.begin(0);
+        let heard = a.begin(0).unwrap();
         let (first, second) = prove((&mut a, &keys), (&mut b, &keys)).unwrap();
         let (mut a, mut b) = pair(&mut rng);
         // To the acceptor, with the old challenge.
@@ -352,13 +383,13 @@ proptest! {
         }
         // The same link: the host is the connector.
         let mut a = side_of(&mut rng, Side::Connector, host, attacker);
-        let challenge = a.begin(0);
+        let challenge = a.begin(0).unwrap();
         let own = a.on_challenge(challenge, &keys).unwrap().unwrap();
         prop_assert_eq!(a.on_proof(&own, &keys), Err(Failed::Wrong));
         // Two links between the host and the attacker that the host makes.
         let mut first = side_of(&mut rng, Side::Connector, host, attacker);
         let mut second = side_of(&mut rng, Side::Connector, host, attacker);
-        let (to_first, to_second) = (second.begin(0), first.begin(0));
+        let (to_first, to_second) = (second.begin(0).unwrap(), first.begin(0).unwrap());
         let p = first.on_challenge(to_first, &keys).unwrap().unwrap();
         let q = second.on_challenge(to_second, &keys).unwrap().unwrap();
         prop_assert_eq!(first.on_proof(&q, &keys), Err(Failed::Wrong));
@@ -368,7 +399,7 @@ proptest! {
         if !same_address {
             let mut made = side_of(&mut rng, Side::Connector, host, attacker);
             let mut taken = side_of(&mut rng, Side::Acceptor, host, attacker);
-            let (c, d) = (made.begin(0), taken.begin(0));
+            let (c, d) = (made.begin(0).unwrap(), taken.begin(0).unwrap());
             taken.on_challenge(c, &keys).unwrap();
             let p = made.on_challenge(d, &keys).unwrap().unwrap();
             prop_assert_eq!(taken.on_proof(&p, &keys), Err(Failed::Wrong));

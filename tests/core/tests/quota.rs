@@ -180,3 +180,35 @@ proptest! {
         prop_assert!(quota.is_empty());
     }
 }
+
+// rows: B11 B19
+#[test]
+fn units_of_a_pot_that_others_use_as_well() {
+    let mut quota = Quota::new(Vec::new(), shares(100, 80, u32::MAX));
+    let (ann, bob, root) = (holder(1, None), holder(2, None), holder(None, None));
+    let _ = quota.move_to(vec![QuotaCount::NONE; 8]);
+    // Sixty are used by those without a count: of forty Ann gets what is four times what is left.
+    let mut used = 60;
+    let mut take = |who, units| {
+        let taken = quota.take_units(who, units, used);
+        used += if taken.is_ok() { units } else { 0 };
+        taken
+    };
+    let mut last = Ok(());
+    let tens = (0..10).take_while(|_| {
+        last = take(ann, 10);
+        last.is_ok()
+    });
+    assert_eq!(tens.count(), 4, "the last ten exceed the share");
+    assert_eq!(last, Err(QuotaError::User));
+    assert_eq!(take(bob, 1), Err(QuotaError::User), "nothing is left");
+    assert_eq!(take(root, 5), Ok(()), "who has no share has no limit here");
+    quota.give_units(ann, 30);
+    assert_eq!(quota.has(ann), (10, 0));
+    assert_eq!(quota.take_units(bob, 3, 75), Ok(()), "a quarter is left");
+    quota.give_units(ann, 10);
+    quota.give_units(bob, 3);
+    assert!(quota.is_empty());
+    assert_eq!(quota.take(ann), Ok(()));
+    assert_eq!(quota.has(ann), (1, 0), "units of all users are counted");
+}

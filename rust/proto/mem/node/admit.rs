@@ -165,6 +165,20 @@ impl<S: Storage> Node<S> {
         ended || region.gen != hold.gen || self.keys.must_stop(hold.key, now_ms)
     }
 
+    /// The result of an operation that [`Self::must_stop`] has stopped: `Sealed` if only the seal
+    /// of its region did, else `Stale`.
+    pub fn stop_status(&self, hold: &Hold, now_ms: u64) -> Status {
+        let region = self.regions.get(hold.region);
+        let sealed = region.is_some_and(|r| {
+            let sealed = matches!(r.state, State::Sealing | State::Sealed);
+            sealed && hold.write && r.gen == hold.gen
+        });
+        match sealed && !self.keys.must_stop(hold.key, now_ms) {
+            true => Status::Sealed,
+            false => Status::Stale,
+        }
+    }
+
     /// Derives a key from `key`, for `wanted`, with a random secret.
     ///
     /// Errors: as [`Scope::derive`]; `Range` beyond the region; `NoSpace` if the region has all the

@@ -18,7 +18,7 @@ fn udp(v: &View) -> u32 {
         mask |= 0x1 | 0x40;
     }
     if v.writable {
-        mask |= 0x4 | 0x100;
+        mask |= 0x4 | 0x100 | 0x200;
     }
     mask
 }

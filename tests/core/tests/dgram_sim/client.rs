@@ -5,13 +5,13 @@
 use std::collections::VecDeque;
 
 use zrs_core::dgram::backlog::{Backlog, Waiting};
-use zrs_core::dgram::credit::CreditShare;
+use zrs_core::dgram::credit::{for_streams, has_room, Asking};
 use zrs_core::dgram::stall::{Stall, Verdict};
 use zrs_core::dgram::wire::{
-    fragment_count, fragments, Body, DgramHeader, Message, PortState, Ports, FEATURE,
+    fragment_count, fragments, Body, DgramHeader, Message, PortState, Ports, FEATURE, FRAGMENTS_MAX,
 };
 use zrs_core::link_flow::LinkFlow;
-use zrs_core::wire::{Header, Type};
+use zrs_core::wire::{Header, Type, HEARTBEAT_ASKS};
 use zrs_core::ChanId;
 
 use crate::oracle::{Fate, Oracle, Tag};
@@ -38,7 +38,7 @@ pub struct Sock {
 /// A client's end of its link that is up.
 pub struct Up {
     pub flow: LinkFlow,
-    pub share: CreditShare<Vec<Option<u32>>>,
+    pub asking: Asking,
     pub next_id: u32,
     /// Datagrams that wait for room, in order, and until when.
     pub line: VecDeque<(Outgoing, u64)>,
@@ -57,7 +57,7 @@ pub struct Client {
     pub link: LinkState,
     pub backlog: Backlog<Vec<Option<Waiting<Outgoing>>>>,
     pub stall: Stall,
-    /// A stream that always has something to send.
+    /// There is a stream.
     pub stream: bool,
     /// Stream messages and fragments sent while both wanted to send.
     pub shared: (u64, u64),
@@ -82,10 +82,9 @@ impl Client {
     /// The link is up.
     pub fn up(&mut self, credit: u32, at: u32, until: u64) {
         let flow = LinkFlow::starting_at(credit, credit, at).expect("enough credit");
-        let share = slots(CreditShare::<Vec<Option<u32>>>::slots_for(credit) as usize);
         let mut up = Up {
-            share: CreditShare::new(share, &flow),
             flow,
+            asking: Asking::default(),
             next_id: at,
             line: VecDeque::new(),
             owed: 0,
@@ -106,13 +105,35 @@ impl Client {
         up.next_id = id.wrapping_add(1);
         for f in fragments(ports, id, out.len) {
             let header = DgramHeader {
-                link_credit: up.share.sending(&mut up.flow),
+                link_credit: up.flow.sending(),
                 body: Body::Datagram(f),
             };
             to_server.push_back(Packet {
                 header: header.encode(),
                 payload: bytes[f.offset as usize..f.end() as usize].to_vec(),
                 tag: Some(out.tag),
+            });
+        }
+    }
+
+    /// The next datagram has `n` fragments.
+    pub fn wants_room(&mut self, n: u32) {
+        if let LinkState::Up(up) = &mut self.link {
+            Self::ask(up, &mut self.to_server, n);
+        }
+    }
+
+    /// A datagram of `n` fragments has found no room: asks for credit, if that is due.
+    fn ask(up: &mut Up, to_server: &mut VecDeque<Packet>, n: u32) {
+        let lacks = !has_room(&up.flow, n);
+        if lacks && up.flow.available(true) > 0 && up.asking.is_due(&up.flow, true) {
+            let mut h = Header::new(Type::Heartbeat, ChanId::default(), ChanId::default());
+            h.arg0 = HEARTBEAT_ASKS;
+            h.link_credit = up.flow.sending_control();
+            to_server.push_back(Packet {
+                header: h.encode(),
+                payload: Vec::new(),
+                tag: None,
             });
         }
     }
@@ -166,10 +187,13 @@ impl World {
             return;
         };
         // Those that wait go first.
-        let room = up.line.is_empty() && up.share.has_room(&up.flow, fragment_count(len));
+        let room = up.line.is_empty() && has_room(&up.flow, fragment_count(len));
         let room = room && !(client.stream && up.owed > 0);
         let verdict = client.stall.decide(room, now, stall);
         trace!(self, "{c}: {out:?} {verdict:?}");
+        if matches!(verdict, Verdict::Wait { .. }) {
+            Client::ask(up, &mut client.to_server, fragment_count(len));
+        }
         match verdict {
             Verdict::Send => {
                 Client::post(up, &mut client.to_server, out);
@@ -204,6 +228,8 @@ impl World {
     /// dropped.
     pub fn pump(&mut self, c: usize) {
         let (now, stall) = (self.now, self.cfg.stall);
+        // What the stream's program sends without being asked to.
+        let mut pace = self.rng.below(self.cfg.pace);
         let client = &mut self.clients[c];
         if let LinkState::Up(up) = &mut client.link {
             let over = |(_, until): &(Outgoing, u64)| now >= *until;
@@ -218,9 +244,10 @@ impl World {
             let LinkState::Up(up) = &mut client.link else {
                 return;
             };
-            let streams_turn = up.owed > 0 || up.line.is_empty();
+            let streams_turn = up.owed > 0 || up.line.is_empty() && pace > 0;
             if client.stream && streams_turn && up.flow.available(false) > 0 {
                 Client::post_stream(up, &mut client.to_server);
+                pace = pace.saturating_sub(1);
                 if up.owed > 0 {
                     client.shared.0 += 1;
                     up.owed -= 1;
@@ -231,16 +258,16 @@ impl World {
             let Some((first, _)) = up.line.front().copied() else {
                 break;
             };
-            let room = up.share.has_room(&up.flow, fragment_count(first.len));
-            // Without room in their share, datagrams do not hold up the stream.
+            let room = has_room(&up.flow, fragment_count(first.len));
+            // Datagrams that have no room leave the stream its part.
             let waits_for_stream = client.stream && up.owed > 0;
             match client.stall.decide(room && !waits_for_stream, now, stall) {
                 Verdict::Send => Client::post(up, &mut client.to_server, first),
                 Verdict::Drop => self.oracle.decided(first.tag, Fate::DroppedStalled),
                 Verdict::Wait { .. } => {
-                    let share_is_full = up.share.in_flight() >= self.cfg.credit as usize / 2;
-                    let any = client.stream && up.flow.available(false) > 0;
-                    if !(share_is_full && any) {
+                    Client::ask(up, &mut client.to_server, fragment_count(first.len));
+                    let part = 1..=for_streams(self.cfg.credit);
+                    if !(client.stream && part.contains(&up.flow.available(false))) {
                         break;
                     }
                     Client::post_stream(up, &mut client.to_server);
@@ -254,7 +281,11 @@ impl World {
         }
         // The link has room again: its starved sockets become writable.
         if let LinkState::Up(up) = &mut client.link {
-            if up.line.is_empty() && up.share.has_room(&up.flow, 16) {
+            let starved = client.socks.iter().any(|s| s.starved_until.is_some());
+            if starved && up.line.is_empty() {
+                Client::ask(up, &mut client.to_server, FRAGMENTS_MAX);
+            }
+            if up.line.is_empty() && has_room(&up.flow, FRAGMENTS_MAX) {
                 for sock in &mut client.socks {
                     sock.starved_until = None;
                 }
@@ -303,7 +334,7 @@ impl World {
         };
         while up.flow.credit_due() {
             let mut h = Header::new(Type::LinkCredit, ChanId::default(), ChanId::default());
-            h.link_credit = up.flow.sending();
+            h.link_credit = up.flow.sending_control();
             client.to_server.push_back(Packet {
                 header: h.encode(),
                 payload: Vec::new(),

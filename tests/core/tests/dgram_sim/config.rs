@@ -17,8 +17,10 @@ pub struct Config {
     pub slots: usize,
     /// Percent of calls that block.
     pub blocking: u64,
-    /// Percent of clients with a stream that always has something to send.
+    /// Percent of clients with a stream.
     pub streams: u64,
+    /// Messages that a stream sends at a time, less than this, beside those that follow a datagram.
+    pub pace: u64,
     /// How long a link may be without room, in steps of time.
     pub stall: u64,
     /// Slots of a backlog.
@@ -48,6 +50,7 @@ impl Config {
             slots: rng.pick(&[1, 4, 64]),
             blocking: rng.pick(&[0, 50, 100]),
             streams: rng.pick(&[0, 50, 100]),
+            pace: rng.pick(&[1, 2, 100]),
             stall: rng.pick(&[20, 200, 1000]),
             backlog: rng.pick(&[1, 4, 64]),
             sizes: rng.pick(&[SMALL, ALL, ALL, LONG]),

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use zrs_core::addr::{Addr, Bound, Ip};
 use zrs_core::dgram::assembly::{Arrived, Assembly};
+use zrs_core::dgram::credit::held_most;
 use zrs_core::dgram::receivers::{Entry, Place, Receiver, Receivers, Turn};
 use zrs_core::dgram::refusals::Refusals;
 use zrs_core::dgram::rx_queue::{Datagram, RxQueue, OVERHEAD};
@@ -17,7 +18,7 @@ use zrs_core::dgram::wire::{
 };
 use zrs_core::link_flow::LinkFlow;
 use zrs_core::ports::{Map, NoMemory};
-use zrs_core::wire::{Header, Type};
+use zrs_core::wire::{Header, Type, HEARTBEAT_ASKS};
 use zrs_core::{ChanId, Violation};
 
 use crate::oracle::{Fate, Tag};
@@ -87,6 +88,8 @@ pub struct End {
     assembly: Assembly<Partial>,
     refusals: Refusals,
     replies: Vec<DgramHeader>,
+    /// The client has asked for credit.
+    asked: bool,
     /// Blocks that hold unread bytes, those of streams among them.
     pub held: u32,
     pub held_by_stream: u32,
@@ -120,6 +123,7 @@ impl Server {
             assembly: Assembly::default(),
             refusals: Refusals::default(),
             replies: Vec::new(),
+            asked: false,
             held: 0,
             held_by_stream: 0,
         });
@@ -195,12 +199,19 @@ impl World {
             let Some(mut reply) = end.replies.pop() else {
                 break;
             };
-            reply.link_credit = end.flow.sending();
+            reply.link_credit = end.flow.sending_control();
             post(reply.encode());
+        }
+        if end.asked && end.flow.available(true) > 0 {
+            end.asked = false;
+            let mut h = Header::new(Type::Heartbeat, ChanId::default(), ChanId::default());
+            h.link_credit = end.flow.sending_control();
+            post(h.encode());
+            self.stats.asked += 1;
         }
         while end.flow.credit_due() {
             let mut h = Header::new(Type::LinkCredit, ChanId::default(), ChanId::default());
-            h.link_credit = end.flow.sending();
+            h.link_credit = end.flow.sending_control();
             post(h.encode());
         }
     }
@@ -270,12 +281,13 @@ impl World {
         };
         end.flow.arrived(message.link_credit())?;
         let h = match message {
-            Message::Stream(h) if h.kind == Type::Data && end.held < self.cfg.credit / 2 => {
+            Message::Stream(h) if h.kind == Type::Data && end.held < held_most(self.cfg.credit) => {
                 end.held_by_stream += 1;
                 end.held += 1;
                 return Ok(());
             }
-            Message::Stream(_) => {
+            Message::Stream(h) => {
+                end.asked |= h.kind == Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS;
                 end.flow.reposted();
                 return Ok(());
             }
@@ -359,7 +371,7 @@ impl World {
         let mut assembly = std::mem::take(&mut end.assembly);
         let arrived = assembly.arrived(f, || self.begin(c, f, p.tag));
         let end = self.server.ends[c].as_mut().expect("its link is up");
-        let crowded = end.held >= self.cfg.credit / 2;
+        let crowded = end.held >= held_most(self.cfg.credit);
         let mut add = |held: &mut Held| {
             assert_eq!(held.tag, p.tag, "fragments of one datagram");
             held.bytes.extend_from_slice(&p.payload);

@@ -50,6 +50,7 @@ stats! {
     waited,
     would_block,
     copied,
+    asked,
     stream_messages,
     floods_beside_stream,
     links_lost,

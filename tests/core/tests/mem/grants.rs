@@ -390,6 +390,25 @@ fn a_lost_link_ends_all_grants() {
     assert_eq!((g.len(), n.info(key, 0).unwrap().holds), (0, 0));
 }
 
+// rows: M4 M5
+#[test]
+fn a_grant_whose_extents_are_not_kept_is_given_back() {
+    let key = Key {
+        region: 1,
+        gen: 1,
+        secret: 1,
+    };
+    let mut cache: Cache = GrantCache::new(slots(1));
+    for once in [false, true] {
+        let at = cache.begin_open(NODE, key, Rights::WRITE, 0).unwrap();
+        cache.opened(at, 7, once).unwrap();
+        assert_eq!(cache.give_back(at), Some(Leave::Close(7)));
+        assert_eq!(cache.give_back(at), None);
+        assert_eq!(cache.find(NODE, key, Rights::WRITE), Found::None);
+        assert!(cache.is_empty() && cache.revoke(7).is_none());
+    }
+}
+
 // rows: M3 M5
 #[test]
 fn a_grant_that_an_operation_was_told_of_is_kept_for_it() {

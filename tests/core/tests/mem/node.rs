@@ -232,6 +232,26 @@ fn an_administrator_frees_by_number_and_waits_as_a_key_does() {
 
 // rows: M5
 #[test]
+fn an_operation_is_told_why_it_is_stopped() {
+    let mut n = node(&Sizes::default());
+    let key = alloc(&mut n, PAGE, 1);
+    let short = Scope {
+        expires_ms: Some(50),
+        ..scope(Rights::WRITE, whole(PAGE))
+    };
+    let short = n.derive(key, &short, 2, 0).unwrap();
+    let holds = [write(&mut n, key).unwrap(), write(&mut n, short).unwrap()];
+    n.seal(key, 1, 0).unwrap();
+    let told = |n: &TestNode, now| [0, 1].map(|at: usize| n.stop_status(&holds[at], now));
+    assert_eq!(told(&n, 49), [Status::Sealed, Status::Sealed]);
+    assert_eq!(told(&n, 50), [Status::Sealed, Status::Stale], "expired");
+    n.free(key, 2, 0).unwrap();
+    assert_eq!(told(&n, 49), [Status::Stale, Status::Stale]);
+    holds.into_iter().for_each(|hold| n.end(hold));
+}
+
+// rows: M5
+#[test]
 fn seal_waits_for_writes_and_not_for_reads() {
     let mut n = node(&Sizes::default());
     let key = alloc(&mut n, PAGE, 1);
@@ -239,6 +259,7 @@ fn seal_waits_for_writes_and_not_for_reads() {
     n.seal(key, 1, 0).unwrap();
     n.seal(key, 2, 0).unwrap();
     assert!(n.must_stop(&w, 0) && !n.must_stop(&r, 0));
+    assert_eq!(n.stop_status(&w, 0), Status::Sealed);
     assert_eq!(status(write(&mut n, key)), Status::Sealed);
     assert_eq!(
         (quiet(&mut n), n.info(key, 0).unwrap().state),

@@ -10,7 +10,8 @@ use zrs_core::mem::link::{End, Link};
 use zrs_core::mem::status::Status;
 use zrs_core::mem::wire::{MemHeader, Message, Op};
 use zrs_core::proof::{
-    self, padded, Challenge, Failed, Keys, Macs, Proof, MAC_LEN, PROOF_LEN, TEXT_LEN, WITHIN_NS,
+    self, padded, Answer, Challenge, Failed, Keys, Macs, Proof, MAC_LEN, PROOF_LEN, TEXT_LEN,
+    WITHIN_NS,
 };
 use zrs_core::wire::{Header, Hello, Role, Type, Versions};
 use zrs_core::{ChanId, Violation};
@@ -70,12 +71,21 @@ fn message(kind: Type, len: usize) -> Message {
     Message::Link(h)
 }
 
+fn proof_in(answer: Answer) -> Macs {
+    match answer {
+        Answer::Proof(macs) => macs,
+        Answer::Challenge(_) => panic!("both have sent their challenge"),
+    }
+}
+
 fn challenged(link: &mut Link, by: Challenge, keys: &Ring) -> Result<Option<Macs>, Failed> {
-    link.proves(&message(Type::Challenge, by.len()), &by, keys)
+    let answer = link.proves(&message(Type::Challenge, by.len()), &by, keys)?;
+    Ok(answer.map(proof_in))
 }
 
 fn proved(link: &mut Link, by: &Macs, keys: &Ring) -> Result<Option<Macs>, Failed> {
-    link.proves(&message(Type::Proof, by.len()), by, keys)
+    let answer = link.proves(&message(Type::Proof, by.len()), by, keys)?;
+    Ok(answer.map(proof_in))
 }
 
 /// A link whose hosts have proved their key; the proofs of both.
@@ -84,7 +94,7 @@ fn pair(challenges: [u8; 2]) -> (Link, Link, [Macs; 2]) {
         keyed(End::Requester, challenges[0]),
         keyed(End::Node, challenges[1]),
     );
-    let (from_a, from_b) = (a.begin(0).unwrap(), b.begin(0).unwrap());
+    let (from_a, from_b) = (a.begin(0).flatten().unwrap(), b.begin(0).flatten().unwrap());
     assert_eq!(challenged(&mut b, from_a, &KEY), Ok(None));
     let first = challenged(&mut a, from_b, &KEY).unwrap().unwrap();
     assert!(a.is_proving() && b.is_proving());

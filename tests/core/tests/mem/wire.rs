@@ -236,6 +236,7 @@ fn types_without_operation() {
     for h in [
         MemHeader::hello(64, 1024, 96),
         MemHeader::revoke(5),
+        MemHeader::revoke(5).because(Status::Sealed),
         MemHeader::revoked(6),
     ] {
         let b = h.encode();
@@ -253,6 +254,26 @@ fn types_without_operation() {
             Err(Violation::Length),
             "{h:?}"
         );
+    }
+}
+
+// rows: M4 M5
+#[test]
+fn a_revoke_tells_of_a_seal_and_of_nothing_else() {
+    for status in Status::ALL {
+        let plain = MemHeader::revoke(5);
+        let told = plain.because(status);
+        let seal = status == Status::Sealed;
+        assert_eq!(
+            (told == plain, told.status == status),
+            (!seal, seal || status == Status::Ok)
+        );
+        for h in [plain, MemHeader::revoked(5)] {
+            let mut b = h.encode();
+            b[14] = status as u8;
+            let good = status == Status::Ok || (seal && h == plain);
+            assert_eq!(MemHeader::decode(&b, 0).is_ok(), good, "{status:?}");
+        }
     }
 }
 

@@ -139,6 +139,16 @@ impl World {
                 self.op_answered(op, Some(link), h, payload);
             }
             Type::Revoke => {
+                if h.status == Status::Sealed {
+                    let host = &mut self.hosts[self.links[link].requester];
+                    let with_it = host.jobs.iter().filter(|(_, info)| {
+                        info.grant
+                            .is_some_and(|(l, _, number)| (l, number) == (link, h.grant))
+                    });
+                    for job in with_it.map(|(job, _)| *job).collect::<Vec<_>>() {
+                        host.copies.cancel(job, Status::Sealed, self.now);
+                    }
+                }
                 let leave = self.links[link].cache.revoke(h.grant);
                 self.leave(link, leave);
             }

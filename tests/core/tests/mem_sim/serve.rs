@@ -230,7 +230,10 @@ impl World {
                 let found = self.links[link]
                     .grants
                     .check_written(h.grant, h.addr, h.bytes);
-                let status = found.err().unwrap_or(Status::Ok);
+                let status = match found.err() {
+                    Some(Status::Stale) => self.grant_status(link, h.grant),
+                    found => found.unwrap_or(Status::Ok),
+                };
                 self.answer(host, reply, op, status);
             }
             Op::Copy => self.serve_copy(host, reply, h),
@@ -340,10 +343,18 @@ impl World {
                     true => l.invalidating.push(number),
                     false => l.deregistering.extend(l.grants.link_down_one()),
                 }
-                self.answer(host, Reply::Peer { link, slot }, Op::Open, Status::Stale);
+                let why = self.grant_status(link, number);
+                self.answer(host, Reply::Peer { link, slot }, Op::Open, why);
             }
             None => self.fail("registered twice"),
         }
+    }
+
+    /// The result of operations with a grant that is being taken back.
+    fn grant_status(&self, link: usize, number: u32) -> Status {
+        let node = &self.hosts[self.links[link].node].node;
+        let hold = self.links[link].grants.hold(number);
+        hold.map_or(Status::Stale, |hold| node.stop_status(hold, self.now))
     }
 
     /// The device refuses the remote keys of a grant from now on.
@@ -407,10 +418,14 @@ impl World {
                     break;
                 };
                 self.stats.grants_revoked += 1;
-                self.send(link, false, &MemHeader::revoke(number), Vec::new());
+                let revoke = MemHeader::revoke(number).because(self.grant_status(link, number));
+                self.send(link, false, &revoke, Vec::new());
             }
         }
         let h = &mut self.hosts[host];
+        h.copies.cancel_if(Status::Sealed, now, |hold| {
+            h.node.must_stop(hold, now) && h.node.stop_status(hold, now) == Status::Sealed
+        });
         h.copies
             .cancel_if(Status::Stale, now, |hold| h.node.must_stop(hold, now));
     }

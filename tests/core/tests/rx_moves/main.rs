@@ -2,7 +2,8 @@
 
 //! Segments that escape from the window to main memory, against a plain list and real bytes: with
 //! recv() alone, with a ring that has an escape area, and with one that has none; with a program
-//! that takes and gives back in any order, and with one that abuses it. The peer writes as far as
+//! that takes and gives back in any order, and with one that abuses it. A ring may have an area for
+//! small messages, with room for all of them or not. The peer writes as far as
 //! it has room and no further, so that room that comes back too early shows in the bytes.
 
 mod moving;
@@ -39,6 +40,9 @@ fn run(escape_target: EscapeTarget, hostile: bool) {
         sum.windows_back += seen.windows_back;
         sum.area_full += seen.area_full;
         sum.wrapped += seen.wrapped;
+        sum.small += seen.small;
+        sum.small_full += seen.small_full;
+        sum.small_by_recv += seen.small_by_recv;
     }
     // Miri runs too few.
     if cases(3000) == 3000 {
@@ -53,6 +57,10 @@ fn run(escape_target: EscapeTarget, hostile: bool) {
         assert!(all.iter().all(|n| *n > 0), "{sum:?}");
         let area = escape_target == EscapeTarget::Area;
         assert_eq!((sum.to_area > 0, sum.area_full > 0), (area, area));
+        // There is a ring then.
+        let ring = escape_target != EscapeTarget::Anywhere;
+        let small = [sum.small, sum.small_full, sum.small_by_recv];
+        assert!(small.iter().all(|n| (*n > 0) == ring), "{sum:?}");
     }
 }
 
@@ -62,7 +70,7 @@ fn moves_from_under_recv() {
     run(EscapeTarget::Anywhere, false);
 }
 
-// rows: C5 C4 Z6
+// rows: C5 C4 B3 Z6
 #[test]
 fn moves_to_the_area_of_a_ring() {
     run(EscapeTarget::Area, false);

@@ -2,7 +2,7 @@
 
 //! The program that has the ring.
 
-use crate::ring::{DONE, ESCAPED, FREE, HELD, KERNEL, READY};
+use crate::ring::{DONE, ESCAPED, FREE, HELD, KERNEL, READY, SMALL};
 use crate::world::{Place, Seg, Taken, World, STREAM};
 use common::is_stream;
 use zrs_core::rx_queue::EscapeTarget;
@@ -44,7 +44,10 @@ impl World {
             let m = waiting[self.rng.below(waiting.len() as u64) as usize];
             let cell = self.ring.cell(m.index);
             let place = match cell.replace(HELD) {
-                ESCAPED => Place::Area(self.ring.escape_off.borrow()[self.ring.at(m.index)]),
+                ESCAPED => match self.ring.escape_off.borrow()[self.ring.at(m.index)] {
+                    off @ SMALL.. => Place::Small(off - SMALL),
+                    off => Place::Area(off),
+                },
                 _ => m.place,
             };
             let t = Taken {
@@ -74,6 +77,7 @@ impl World {
         let bytes = match t.place {
             Place::Window(off) => &self.window[off as usize..][..t.len as usize],
             Place::Area(off) => &self.area_mem[off as usize..][..t.len as usize],
+            Place::Small(off) => &self.small_mem[off as usize..][..t.len as usize],
             place => panic!("{place:?} is not the program's"),
         };
         assert!(is_stream(STREAM, t.pos, bytes));

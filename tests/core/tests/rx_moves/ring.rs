@@ -13,6 +13,9 @@ pub const DONE: u32 = 3;
 pub const KERNEL: u32 = 4;
 pub const ESCAPED: u32 = 5;
 
+/// Where the small area begins, as the program sees it.
+pub const SMALL: u32 = 1 << 20;
+
 /// A ring that may be made in the middle of the stream; until then there is none.
 pub struct Ring {
     pub made: Cell<bool>,

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use zrs_core::area_ring::AreaRing;
 use zrs_core::rx_queue::{Descriptors, EscapeTarget, Moved, RxQueue, Segment, ToMove};
 
-use crate::ring::{Ring, DONE, FREE, KERNEL, READY};
+use crate::ring::{Ring, DONE, ESCAPED, FREE, KERNEL, READY, SMALL};
 use common::{fill_stream, is_stream, Rng};
 
 pub const STREAM: u64 = 7;
@@ -42,6 +42,8 @@ pub enum Place {
     /// A copy of bytes from the window.
     Copy,
     Area(u32),
+    /// The small area, since it arrived.
+    Small(u32),
 }
 
 /// A segment as the plain list has it.
@@ -61,7 +63,7 @@ impl Seg {
     /// Bytes of the window that it takes or took.
     pub fn room(&self) -> u64 {
         match self.place {
-            Place::Block | Place::Spilled => 0,
+            Place::Block | Place::Spilled | Place::Small(_) => 0,
             _ => u64::from(self.len + self.pad),
         }
     }
@@ -99,6 +101,9 @@ pub struct Seen {
     pub given_in_part: u64,
     pub windows_back: u64,
     pub area_full: u64,
+    pub small: u64,
+    pub small_full: u64,
+    pub small_by_recv: u64,
     pub wrapped: u64,
 }
 
@@ -115,6 +120,8 @@ pub struct World {
     pub given: u64,
     pub area: AreaRing,
     pub area_mem: Vec<u8>,
+    pub small: AreaRing,
+    pub small_mem: Vec<u8>,
     pub flying: Option<Flying>,
     pub program: Vec<Taken>,
     pub hostile: bool,
@@ -132,6 +139,7 @@ impl World {
         let first = rng.pick(&[0, u32::MAX - 20, u32::MAX, 0x7fff_fff0]);
         let window = rng.pick(&[64, 100, 400]);
         let area = rng.pick(&[128, 512, 8192]);
+        let small = rng.pick(&[0, 128, 8192]);
         Self {
             q: RxQueue::starting_at((0..capacity).map(|_| None).collect(), first),
             ring: Ring::new(capacity, escape_target),
@@ -142,6 +150,8 @@ impl World {
             given: 0,
             area: AreaRing::new(area),
             area_mem: vec![0; area as usize],
+            small: AreaRing::new(small),
+            small_mem: vec![0; small as usize],
             flying: None,
             program: Vec::new(),
             hostile,
@@ -170,6 +180,7 @@ impl World {
         match place {
             Place::Window(off) => piece(&self.window, off),
             Place::Area(off) => piece(&self.area_mem, off),
+            Place::Small(off) => piece(&self.small_mem, off),
             _ => {
                 let held = self.q.get_mut(index).and_then(|s| s.held.as_ref());
                 let held = held.unwrap_or_else(|| panic!("nothing holds {pos}"));
@@ -207,14 +218,22 @@ impl World {
             pad = 0;
             (seg.pad, seg.window_off, seg.claimed) = (0, None, true);
             let bytes = stream(self.pos, len);
-            (place, seg.held) = match self.rng.chance(70) {
-                true => (Place::Block, Some(Held::Block(bytes))),
-                false => (Place::Spilled, Some(Held::Copy(bytes))),
-            };
+            if let Some(off) = self.copies_small(&bytes) {
+                place = Place::Small(off);
+                (seg.moved, seg.claimed) = (Moved::Small(off), false);
+            } else {
+                (place, seg.held) = match self.rng.chance(70) {
+                    true => (Place::Block, Some(Held::Block(bytes))),
+                    false => (Place::Spilled, Some(Held::Copy(bytes))),
+                };
+            }
         }
         let claimed = seg.claimed;
         if self.q.push(seg).is_err() {
             assert_eq!(self.model.len(), self.capacity);
+            if let Place::Small(off) = place {
+                self.small.undo(off);
+            }
             return;
         }
         if window {
@@ -224,9 +243,16 @@ impl World {
             fill_stream(STREAM, self.pos, to);
         }
         if self.ring.made.get() {
-            self.ring
-                .cell(self.next)
-                .set(if claimed { KERNEL } else { READY });
+            let state = match place {
+                Place::Small(off) => {
+                    let at = self.ring.at(self.next);
+                    self.ring.escape_off.borrow_mut()[at] = SMALL + off;
+                    ESCAPED
+                }
+                _ if claimed => KERNEL,
+                _ => READY,
+            };
+            self.ring.cell(self.next).set(state);
         }
         self.model.push_back(Seg {
             index: self.next,
@@ -242,6 +268,21 @@ impl World {
         self.pos += u64::from(len);
         self.next = self.next.wrapping_add(1);
         self.now += self.rng.below(3);
+    }
+
+    /// A ring that has a small area with room takes a small message when it arrives. Returns where
+    /// it is.
+    fn copies_small(&mut self, bytes: &[u8]) -> Option<u32> {
+        if !self.ring.made.get() || self.small_mem.is_empty() {
+            return None;
+        }
+        let Some(off) = self.small.alloc(bytes.len() as u32) else {
+            self.seen.small_full += 1;
+            return None;
+        };
+        self.small_mem[off as usize..][..bytes.len()].copy_from_slice(bytes);
+        self.seen.small += 1;
+        Some(off)
     }
 
     /// recv() reads some of its next bytes, or only peeks.
@@ -264,6 +305,7 @@ impl World {
             _ => len - taken,
         };
         self.q.advance(&self.ring, index, n);
+        self.seen.small_by_recv += u64::from(matches!(place, Place::Small(_)));
         let lent = match place {
             Place::Window(_) if self.rng.chance(15) => n,
             _ => 0,
@@ -303,12 +345,15 @@ impl World {
             Place::Block | Place::Spilled => (None, Moved::No),
             Place::Copy => (None, Moved::Copy),
             Place::Area(off) => (None, Moved::Area(off)),
+            Place::Small(off) => (None, Moved::Small(off)),
         };
         assert_eq!((freed.window_off, freed.moved), (off, moved));
-        let held = !matches!(m.place, Place::Window(_) | Place::Area(_));
+        let held = matches!(m.place, Place::Block | Place::Spilled | Place::Copy);
         assert_eq!(freed.held.is_some(), held);
-        if let Place::Area(off) = m.place {
-            self.area.free(off, m.len);
+        match m.place {
+            Place::Area(off) => self.area.free(off, m.len),
+            Place::Small(off) => self.small.free(off, m.len),
+            _ => {}
         }
         self.freed += u64::from(freed.window);
     }
@@ -414,7 +459,7 @@ impl World {
             self.reap();
             self.invariants();
         }
-        assert!(self.area.is_empty());
+        assert!(self.area.is_empty() && self.small.is_empty());
         assert_eq!((self.q.in_window(), self.q.moved(), self.given), (0, 0, 0));
         assert_eq!(self.freed, self.written);
         assert_eq!(self.q.give(u64::MAX), 0);

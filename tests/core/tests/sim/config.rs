@@ -76,6 +76,8 @@ pub struct Config {
     /// Rings with an escape area, in percent of all rings, and the areas' size.
     pub areas: u64,
     pub area_bytes: u32,
+    /// Rings that small messages are copied to, in percent of all rings.
+    pub smalls: u64,
     /// Programs that stop reading until all others have finished, and that read slowly, in percent.
     pub stoppers: u64,
     pub dawdlers: u64,
@@ -160,6 +162,7 @@ impl Config {
             stoppers: rng.pick(&[0, 0, 10, 50]),
             dawdlers: rng.pick(&[0, 20]),
             wish_time: rng.pick(&[0, 100, 10_000]),
+            smalls: rng.pick(&[0, 70, 100]),
         }
     }
 

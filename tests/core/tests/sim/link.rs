@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use zrs_core::control_reserve::ControlReserve;
 use zrs_core::link_flow::LinkFlow;
 use zrs_core::wire::{Header, HEADER_LEN};
 
@@ -12,7 +13,7 @@ use crate::config::Config;
 use crate::world::SockId;
 use common::Rng;
 
-/// Slots for messages in flight that only control messages use, as in the module.
+/// Slots for messages in flight that data leaves to control messages, as in the module.
 pub const CONTROL_SLOTS: usize = 8;
 
 /// Where payload comes from: a stream's key and a position in it.
@@ -58,6 +59,9 @@ pub struct Side {
     /// Messages that may still be posted before one completes, and in all.
     pub slots_free: usize,
     pub slots: usize,
+    /// Whether each message in flight is a control message; the slots that they have.
+    pub in_flight: VecDeque<bool>,
+    pub control_slots: ControlReserve,
     /// Arrived and not processed.
     pub cq: VecDeque<Message>,
     /// The worker that looks is going to run.
@@ -88,6 +92,8 @@ impl Side {
             taken: 0,
             slots_free: slots,
             slots,
+            in_flight: VecDeque::new(),
+            control_slots: ControlReserve::new(CONTROL_SLOTS as u32),
             cq: VecDeque::new(),
             draining: false,
             scheduled: false,
@@ -100,7 +106,7 @@ impl Side {
 
     /// Whether a data message may be posted.
     pub fn has_room(&self) -> bool {
-        self.slots_free > CONTROL_SLOTS && self.flow.available(false) > 0
+        self.slots_free > self.control_slots.kept() as usize && self.flow.available(false) > 0
     }
 
     /// Whether a control message may be posted.

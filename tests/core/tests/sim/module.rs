@@ -87,9 +87,13 @@ impl World {
                 // The peer has all of it now.
                 s.given -= moved - s.rx.moved() - u64::from(freed.window);
             }
-            if let (Moved::Area(off), Some(ring)) = (freed.moved, &mut s.ring.0) {
-                ring.area.free(off, freed.len);
-                ring.area_full = false;
+            match (freed.moved, &mut s.ring.0) {
+                (Moved::Area(off), Some(ring)) => {
+                    ring.area.free(off, freed.len);
+                    ring.area_full = false;
+                }
+                (Moved::Small(off), Some(ring)) => ring.small.free(off, freed.len),
+                _ => {}
             }
             if let Some(Held::Block(_)) = freed.held {
                 let (link, host) = (s.link, s.host);

@@ -3,10 +3,11 @@
 //! The actions of links: posting, arriving, transmitting, failing.
 
 use zrs_core::channel::{Failure, State};
+use zrs_core::link_flow::CONTROL_RESERVE;
 use zrs_core::wire::{Header, Type};
 use zrs_core::{ChanId, Violation};
 
-use crate::link::{Item, Link, Message, Source};
+use crate::link::{Item, Link, Message, Source, CONTROL_SLOTS};
 use crate::world::{trace, Ev, World};
 
 /// No world makes more links than this.
@@ -76,9 +77,19 @@ impl World {
     /// Posts a SEND from `side`. The caller has made sure that there is credit and a slot for it.
     pub fn post_send(&mut self, link: usize, side: usize, mut h: Header, payload: Option<Source>) {
         let s = &mut self.links[link].side[side];
-        h.link_credit = s.flow.sending();
+        let control = !matches!(h.kind, Type::Data | Type::Written);
+        if control {
+            h.link_credit = s.flow.sending_control();
+            s.control_slots.take(1);
+        } else {
+            h.link_credit = s.flow.sending();
+        }
         s.told = s.room;
         s.slots_free -= 1;
+        s.in_flight.push_back(control);
+        // Data has room only because control messages use their own.
+        let low = s.slots_free <= CONTROL_SLOTS || s.flow.left_to_us() <= CONTROL_RESERVE;
+        self.stats.control_leaves_room += u64::from(control && low && s.has_room());
         if h.kind == Type::LinkCredit {
             s.lone += 1;
             self.stats.lone_link_credits += 1;
@@ -103,6 +114,9 @@ impl World {
         }
         s.slots_free += 1;
         assert!(s.slots_free <= s.slots);
+        if s.in_flight.pop_front() == Some(true) {
+            s.control_slots.give(1);
+        }
         self.link_room(link, side);
     }
 
@@ -424,6 +438,7 @@ impl World {
         s.answers.clear();
         s.starved.clear();
         s.slots_free = s.slots;
+        s.in_flight.clear();
     }
 }
 

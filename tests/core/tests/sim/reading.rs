@@ -3,7 +3,9 @@
 //! How programs read: recv(), with and without MSG_PEEK, and the ring.
 //! Every byte is checked.
 
+use zrs_core::area_ring::AreaRing;
 use zrs_core::rx_queue::Moved;
+use zrs_core::wire::SMALL_MAX;
 
 use crate::ring::{MaybeRing, Ring};
 use crate::sock::Held;
@@ -32,6 +34,9 @@ impl World {
                 self.fail(&format!("sock {sid}: out of order at {pos}"));
             }
             self.stats.recv_beside_ring += u64::from(s.ring.0.is_some());
+            let seg = s.rx.get_mut(index);
+            let small = seg.is_some_and(|seg| matches!(seg.moved, Moved::Small(_)));
+            self.stats.small_by_recv += u64::from(small);
             s.rx.advance(&s.ring, index, n as u32);
             c.read[s.side] += n;
             self.release_emptied(sid, index);
@@ -85,6 +90,9 @@ impl World {
             (Some(Held::Block(b) | Held::Spilled(b)), None, ..) => &b[seg.taken as usize..],
             (None, Some(off), _, Some(w), _) => &mem[w.start + (off + seg.taken) as usize..],
             (None, None, Moved::Area(off), _, Some(r)) => &r.area_mem[(off + seg.taken) as usize..],
+            (None, None, Moved::Small(off), _, Some(r)) => {
+                &r.area_mem[(r.in_small(off) + seg.taken) as usize..]
+            }
             _ => self.fail(&format!("sock {sid}: a segment without a place")),
         };
         let bytes = &bytes[..n as usize];
@@ -126,8 +134,17 @@ impl World {
             true => self.cfg.area_bytes,
             false => 0,
         };
+        // Enough for all, or less than that.
+        let limits = self.socks[sid].limits;
+        let small = match self.rng.chance(self.cfg.smalls) {
+            true if self.rng.chance(70) => {
+                AreaRing::enough_for(limits.small, limits.msgs, SMALL_MAX)
+            }
+            true => 2 * SMALL_MAX,
+            false => 0,
+        };
         let s = &mut self.socks[sid];
-        let mut ring = Ring::new(s.entries, area);
+        let mut ring = Ring::new(s.entries, area, small);
         self.stats.ring_made_in_mid_stream += u64::from(!s.rx.is_empty());
         for index in s.rx.indices() {
             if let Some(seg) = s.rx.get_mut(index) {

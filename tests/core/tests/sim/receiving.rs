@@ -151,7 +151,9 @@ impl World {
             .collect();
         for (index, escaped) in taken {
             self.stats.ring_segments += 1;
-            self.stats.ring_escaped += u64::from(escaped && !self.socks[r.sid].scribbler);
+            let ring = self.socks[r.sid].ring.0.as_ref();
+            let moved = escaped && ring.is_some_and(|ring| !ring.is_small(index));
+            self.stats.ring_escaped += u64::from(moved && !self.socks[r.sid].scribbler);
             let until = self.now + self.rng.below(3 * self.cfg.think + 2);
             r.held.push((index, until, escaped));
             if !self.socks[r.sid].scribbler {

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 use zrs_core::area_ring::AreaRing;
-use zrs_core::rx_queue::{Descriptors, EscapeTarget, Segment};
+use zrs_core::rx_queue::{Descriptors, EscapeTarget, Moved, Segment};
 
 pub const FREE: u32 = 0;
 pub const READY: u32 = 1;
@@ -30,11 +30,16 @@ pub struct Ring {
     pub area_mem: Vec<u8>,
     /// There was no room in it, and nothing has become free since.
     pub area_full: bool,
+    /// The area for small messages, if it has one, behind the other in the same memory.
+    pub small: AreaRing,
+    small_from: u32,
+    pub takes_small: bool,
 }
 
 impl Ring {
-    /// A ring with an escape area of `area` bytes, or none.
-    pub fn new(entries: usize, area: u32) -> Self {
+    /// A ring with an escape area of `area` bytes, and one of `small` bytes for small messages, or
+    /// none.
+    pub fn new(entries: usize, area: u32, small: u32) -> Self {
         let none = Desc {
             pos: 0,
             off: 0,
@@ -45,8 +50,12 @@ impl Ring {
             desc: vec![none; entries],
             state: vec![Cell::new(FREE); entries],
             area: AreaRing::new(area),
-            area_mem: vec![0; area as usize],
-            area_full: false,
+            area_mem: vec![0; (area + small) as usize],
+            // An area of no bytes is full.
+            area_full: area == 0,
+            small: AreaRing::new(small),
+            small_from: area,
+            takes_small: small > 0,
         }
     }
 
@@ -67,21 +76,44 @@ impl Ring {
         matches!(self.cell(index).get(), READY | ESCAPED)
     }
 
+    /// Whether the escaped segment shown there was small.
+    pub fn is_small(&self, index: u32) -> bool {
+        self.desc(index).escape_off.get() >= self.small_from
+    }
+
     /// Whether anything may move to its escape area.
     pub fn has_room(&self) -> bool {
-        !self.area_mem.is_empty() && !self.area_full
+        self.small_from > 0 && !self.area_full
+    }
+
+    /// Where a piece of the small area lies in the areas' memory.
+    pub fn in_small(&self, off: u32) -> u32 {
+        self.small_from + off
+    }
+
+    /// Copies a small message that has just arrived; returns where it is, `None` without room.
+    pub fn copy_small(&mut self, bytes: &[u8]) -> Option<u32> {
+        let off = self.small.alloc(bytes.len() as u32)?;
+        let at = self.in_small(off) as usize;
+        self.area_mem[at..at + bytes.len()].copy_from_slice(bytes);
+        Some(off)
     }
 
     /// Shows a segment to the program.
     pub fn publish<T>(&mut self, index: u32, seg: &Segment<T>) {
         let at = self.at(index);
+        let (state, escape_off) = match (seg.claimed, seg.moved) {
+            (true, _) => (KERNEL, 0),
+            (false, Moved::Small(off)) => (ESCAPED, self.in_small(off)),
+            (false, _) => (READY, 0),
+        };
         self.desc[at] = Desc {
             pos: seg.pos + u64::from(seg.taken),
             off: seg.window_off.unwrap_or(0) + seg.taken,
             len: seg.len - seg.taken,
-            escape_off: Cell::new(0),
+            escape_off: Cell::new(escape_off),
         };
-        self.state[at].set(if seg.claimed { KERNEL } else { READY });
+        self.state[at].set(state);
     }
 }
 

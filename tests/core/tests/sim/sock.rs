@@ -53,7 +53,7 @@ pub struct Sock {
     pub window: Option<Window>,
     pub entries: usize,
     /// The peer's limits of data in flight.
-    limits: Limits,
+    pub limits: Limits,
     pub in_table: bool,
     /// In its link's list of channels with control messages.
     pub queued: bool,
@@ -194,7 +194,9 @@ impl Sock {
         let mut small = 0;
         for index in self.rx.indices().collect::<Vec<u32>>() {
             let seg = self.rx.get_mut(index);
-            let data = |s: &&mut Segment<Held>| s.window_off.is_none() && s.moved == Moved::No;
+            let data = |s: &&mut Segment<Held>| {
+                s.window_off.is_none() && matches!(s.moved, Moved::No | Moved::Small(_))
+            };
             small += seg.filter(data).map_or(0, |seg| u64::from(seg.len));
         }
         self.rx.len() <= self.limits.msgs && small <= u64::from(self.limits.small)
@@ -392,23 +394,25 @@ impl World {
                 };
                 let mut data = vec![0; from.len as usize];
                 fill_stream(from.key, from.pos, &mut data);
+                let moved = self.copy_small(sid, &data);
                 let side = &self.links[link].side[host];
                 let scarce = side.posted < i64::from(side.blocks) / 2;
                 // Without memory for a copy the block itself has to do.
                 let spill = self.cfg.spill && (scarce || self.rng.chance(5));
-                let spill = spill && !self.no_memory(host);
-                block_held = !spill;
-                let held = if spill {
-                    self.stats.spilled_blocks += 1;
-                    Held::Spilled(data)
-                } else {
-                    Held::Block(data)
+                let small = moved != Moved::No;
+                let spill = !small && spill && !self.no_memory(host);
+                block_held = !spill && !small;
+                self.stats.spilled_blocks += u64::from(spill);
+                let held = match (small, spill) {
+                    (true, _) => None,
+                    (_, true) => Some(Held::Spilled(data)),
+                    _ => Some(Held::Block(data)),
                 };
-                self.push(sid, h, (None, 0), Some(held));
+                self.push(sid, h, (None, 0), held, moved);
             }
             Event::Written { off, pad } => {
                 self.written(sid, h, off);
-                self.push(sid, h, (Some(off), pad), None);
+                self.push(sid, h, (Some(off), pad), None, Moved::No);
             }
             Event::Unwanted => {
                 self.stats.unwanted_bytes += u64::from(h.len);
@@ -445,6 +449,24 @@ impl World {
         self.kick(sid);
         self.settle(sid);
         Ok(())
+    }
+
+    /// Copies a small message to the ring, if that takes it and has room.
+    fn copy_small(&mut self, sid: SockId, data: &[u8]) -> Moved {
+        let ring = self.socks[sid].ring.0.as_mut();
+        let Some(ring) = ring.filter(|ring| ring.takes_small) else {
+            return Moved::No;
+        };
+        match ring.copy_small(data) {
+            Some(off) => {
+                self.stats.small_to_ring += 1;
+                Moved::Small(off)
+            }
+            None => {
+                self.stats.small_areas_full += 1;
+                Moved::No
+            }
+        }
     }
 
     /// Bytes in the window are announced: they are the stream's next ones, and no others.
@@ -488,6 +510,7 @@ impl World {
         h: &Header,
         (window_off, pad): (Option<u32>, u32),
         held: Option<Held>,
+        moved: Moved,
     ) {
         let s = &mut self.socks[sid];
         let seg = Segment {
@@ -499,7 +522,7 @@ impl World {
             taken: 0,
             mapped: 0,
             born: self.now,
-            moved: Moved::No,
+            moved,
             pad,
         };
         s.newest = self.now;
