@@ -16,6 +16,8 @@
 /* bindgen does not see through casts and some macros. */
 const gfp_t ZRS_CONST_GFP_USER = GFP_USER;
 const gfp_t ZRS_CONST___GFP_COMP = __GFP_COMP;
+const gfp_t ZRS_CONST___GFP_HIGH = __GFP_HIGH;
+const gfp_t ZRS_CONST___GFP_NOMEMALLOC = __GFP_NOMEMALLOC;
 const gfp_t ZRS_CONST___GFP_NORETRY = __GFP_NORETRY;
 const gfp_t ZRS_CONST___GFP_RETRY_MAYFAIL = __GFP_RETRY_MAYFAIL;
 const gfp_t ZRS_CONST___GFP_THISNODE = __GFP_THISNODE;

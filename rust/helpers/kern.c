@@ -487,6 +487,15 @@ bool zrs_helper_current_eager(void)
 	       (current->policy == SCHED_NORMAL && task_nice(current) <= 0);
 }
 
+u64 zrs_helper_current_waited(void)
+{
+#ifdef CONFIG_SCHED_INFO
+	return current->sched_info.run_delay;
+#else
+	return 0;
+#endif
+}
+
 /*
  * The user that answers for a task of user uid (of the first user namespace): the
  * owner of the user namespace that the task is in, of the outermost one if it is

@@ -133,6 +133,7 @@ bool zrs_helper_cpu_wanted(void);
 void zrs_helper_relax(void);
 void zrs_helper_copy_payload(void *to, const void *from, size_t bytes);
 bool zrs_helper_current_eager(void);
+u64 zrs_helper_current_waited(void);
 u32 zrs_helper_current_answers(u32 uid);
 u32 zrs_helper_current_user_id(void);
 bool zrs_helper_current_is_filtered(void);

@@ -377,7 +377,7 @@ impl Id {
     }
 
     /// The GID that the answer to a connection request goes to, of a RoCE device, where a peer's
-    /// GID is its address: what a peer says of its own address can be compared with it. `None` on
+    /// GID is its address: the address that a peer claims can be compared with it. `None` on
     /// other devices. Of the id of a [`CmEvent::ConnectRequest`].
     pub(crate) fn peer_gid(&self) -> Option<Ipv6Addr> {
         // SAFETY: By the type invariants the id is valid. The core sets the path of an id that is

@@ -44,8 +44,9 @@ pub(crate) trait CompHandler: Send + Sync + Sized + 'static {
 ///
 /// # Examples
 ///
-/// Take all completions, and let the next one raise an event. What comes between the last poll and
-/// the arming raises none: [`Cq::arm`] says that there may be more, and the queue is polled again.
+/// Take all completions, and let the next one raise an event. A completion between the last
+/// poll and the arming raises none: [`Cq::arm`] says that there may be more, and the queue is
+/// polled again.
 ///
 /// ```ignore
 /// let cq = Cq::new(&device, 256, 0, handler)?;

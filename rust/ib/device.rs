@@ -105,7 +105,7 @@ impl Device {
         self.uses_virt_dma()
     }
 
-    /// Whether it is Soft-RoCE, which has faults of its own.
+    /// Whether it is Soft-RoCE, which has faults that other devices do not have.
     pub(crate) fn is_soft_roce(&self) -> bool {
         self.driver() == bindings::rdma_driver_id_RDMA_DRIVER_RXE
     }
@@ -165,7 +165,7 @@ impl Device {
             return false;
         }
         // SAFETY: We have a reference on the interface, which is given back here. The interface may
-        // leave its namespace meanwhile: the pointer to the namespace is only compared.
+        // leave its namespace at any time: the pointer to the namespace is only compared.
         unsafe {
             let outside = bindings::dev_net(netdev) != bindings::init_net();
             bindings::dev_put(netdev);
@@ -313,12 +313,13 @@ pub(crate) struct Attrs {
     pub(crate) fast_registration: bool,
 }
 
-/// What a device tells its clients, of `enum ib_event_type`.
+/// The events of `enum ib_event_type` that a device reports to its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceEvent {
     /// The device has failed: its queue pairs do nothing any more, and say nothing.
     Failed,
-    /// A port has come up, perhaps with another rate; or the client has just seen the device.
+    /// A port has come up, perhaps with another rate, or has another rate; or the client has just
+    /// seen the device.
     PortActive,
 }
 
@@ -452,7 +453,7 @@ impl<T: Client> ClientRegistration<T> {
                 bindings::ib_set_client_data(ibdev, client.cast(), attached.cast());
                 bindings::ib_register_event_handler(addr_of_mut!((*attached).events));
             }
-            // What has happened to the port since `T::add` was not heard.
+            // Port events since `T::add` were missed.
             // SAFETY: The callback of a client that is there, as above; `remove` does not run yet.
             unsafe {
                 T::event(
@@ -475,7 +476,8 @@ impl<T: Client> ClientRegistration<T> {
         // SAFETY: The event is valid during the call.
         let event = match unsafe { (*event).event } {
             bindings::ib_event_type_IB_EVENT_DEVICE_FATAL => DeviceEvent::Failed,
-            bindings::ib_event_type_IB_EVENT_PORT_ACTIVE => DeviceEvent::PortActive,
+            bindings::ib_event_type_IB_EVENT_PORT_ACTIVE
+            | bindings::ib_event_type_IB_EVENT_DEVICE_SPEED_CHANGE => DeviceEvent::PortActive,
             _ => return,
         };
         // SAFETY: The handler is the first field of an `Attached<T>` (`repr(C)`), which is there

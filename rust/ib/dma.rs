@@ -408,7 +408,7 @@ impl<S: RunSource> DmaRuns<S> {
             let mapped = MappedRun { addr, len };
             // INVARIANT: The run of the same index was just mapped so.
             if this.runs.push_within_capacity(mapped).is_err() {
-                // Not reached while `runs` keeps its contract; unmap this one, and the drop
+                // Not reached while `runs` keeps its contract; unmap this run, and the drop
                 // unmaps the rest.
                 // SAFETY: It was mapped just above with these arguments.
                 unsafe { unmap(pd, addr, len, dir) };

@@ -25,8 +25,11 @@ use kernel::{error::to_result, prelude::*, sync::Arc};
 pub(crate) struct QpCaps {
     /// Work requests in the send queue.
     pub(crate) max_send_wr: u32,
-    /// Elements of one.
+    /// Elements of one, at most. A device may refuse a queue pair with its maximum of elements
+    /// (mlx5, whose elements and work requests share the room): then it is asked for fewer.
     pub(crate) max_send_sge: u32,
+    /// Elements of one, at least.
+    pub(crate) min_send_sge: u32,
     /// Bytes that can be sent inline.
     pub(crate) max_inline: u32,
     /// Receives in the queue pair's own receive queue; 0 with a shared one.
@@ -147,7 +150,7 @@ union Slot {
     reg: ManuallyDrop<bindings::ib_reg_wr>,
 }
 
-/// What the handler of a queue pair's events needs.
+/// The context of the handler of a queue pair's events.
 struct QpEvents {
     id: *mut bindings::rdma_cm_id,
     /// The completion queue's handler of all other events, and its context.
@@ -204,7 +207,7 @@ pub(crate) struct Qp {
     max_send_sge: u32,
     max_recv_sge: u32,
     _events: KBox<QpEvents>,
-    // In the order in which they are dropped.
+    // The fields are dropped in this order.
     id: Arc<IdInner>,
     srq: Option<Arc<Srq>>,
     _send_cq: Arc<Cq>,
@@ -244,29 +247,39 @@ impl Qp {
             send_cq: send_cq.as_ptr(),
             recv_cq: recv_cq.as_ptr(),
             srq: srq.map_or(null_mut(), |srq| srq.as_ptr()),
-            cap: bindings::ib_qp_cap {
-                max_send_wr: caps.max_send_wr,
-                max_send_sge: caps.max_send_sge,
-                max_inline_data: caps.max_inline,
-                max_recv_wr: caps.max_recv_wr,
-                max_recv_sge: caps.max_recv_sge,
-                ..Default::default()
-            },
             sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
             qp_type: bindings::ib_qp_type_IB_QPT_RC,
             ..Default::default()
         };
         points::CREATE.check()?;
-        // SAFETY: The id, the domain and the queues are valid and kept by the object we make, so
-        // that the event handler's context outlives the queue pair; the id has no queue pair and
-        // gets no other one, by the caller's promise.
-        to_result(unsafe { bindings::rdma_create_qp(id.as_ptr(), pd.as_ptr(), &mut init) })?;
+        let mut max_send_sge = caps.max_send_sge;
+        loop {
+            init.cap = bindings::ib_qp_cap {
+                max_send_wr: caps.max_send_wr,
+                max_send_sge,
+                max_inline_data: caps.max_inline,
+                max_recv_wr: caps.max_recv_wr,
+                max_recv_sge: caps.max_recv_sge,
+                ..Default::default()
+            };
+            // SAFETY: The id, the domain and the queues are valid and kept by the object we make,
+            // so that the event handler's context outlives the queue pair; the id has no queue pair
+            // and gets no other one, by the caller's promise.
+            let ret = unsafe { bindings::rdma_create_qp(id.as_ptr(), pd.as_ptr(), &mut init) };
+            match to_result(ret) {
+                Ok(()) => break,
+                Err(e) if (e == EINVAL || e == ENOMEM) && max_send_sge > caps.min_send_sge => {
+                    max_send_sge = (max_send_sge / 2).max(caps.min_send_sge);
+                }
+                Err(e) => return Err(e),
+            }
+        }
         // SAFETY: The id is valid, and its queue pair was set just now.
         let ptr = unsafe { (*id.as_ptr()).qp };
         // INVARIANT: It is the queue pair of `id`, and we are the only ones to destroy it.
         Ok(Self {
             ptr: NonNull::new(ptr).ok_or(EINVAL)?,
-            max_send_sge: caps.max_send_sge,
+            max_send_sge,
             max_recv_sge: caps.max_recv_sge,
             _events: events,
             id,
@@ -279,6 +292,11 @@ impl Qp {
 
     fn as_ptr(&self) -> *mut bindings::ib_qp {
         self.ptr.as_ptr()
+    }
+
+    /// Elements that a work request of the send queue may have.
+    pub(crate) fn max_send_sge(&self) -> u32 {
+        self.max_send_sge
     }
 
     /// The queue pair number, by which the peer's device addresses the queue pair.

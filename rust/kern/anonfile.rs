@@ -40,7 +40,7 @@ pub trait AnonFile: Send + Sync + 'static {
 ///
 /// Context: a task's; sleeps. Errors: `EMFILE`, `ENFILE`, `ENOMEM`.
 pub fn create_fd<T: Send + Sync + 'static>(name: &'static CStr, state: KBox<T>) -> Result<u32> {
-    // SAFETY: the operations take the private data for what it is.
+    // SAFETY: the operations know the type of the private data.
     unsafe { create(name, state, &Fops::<T>::TABLE) }
 }
 
@@ -59,7 +59,7 @@ unsafe fn create<T: Send + Sync + 'static>(
     table: &'static bindings::file_operations,
 ) -> Result<u32> {
     let private = state.into_foreign();
-    // SAFETY: name and operations live for ever; the operations take `private` for what it is.
+    // SAFETY: name and operations are static; the operations know the type of `private`.
     let fd = unsafe {
         bindings::anon_inode_getfd(
             name.as_char_ptr(),

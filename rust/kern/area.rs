@@ -3,7 +3,7 @@
 //! Addresses that a program has reserved for pages that come and go: lent to it, or made for it.
 //!
 //! C: `include/linux/mm.h` (`VM_MIXEDMAP`, `vm_insert_pages`, `zap_vma_range`). The pages are
-//! ordinary ones, each mapping of which is counted: a program can write their bytes to files by
+//! ordinary ones, and their mappings are counted: a program can write their bytes to files by
 //! `O_DIRECT`, and send them on, in place. Their reference count tells the lender when they are
 //! back, whatever was done to the mapping in between. Where there is no page, an access is SIGBUS.
 

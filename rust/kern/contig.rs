@@ -83,12 +83,16 @@ unsafe impl Send for ContigPages {}
 unsafe impl Sync for ContigPages {}
 
 impl ContigPages {
+    /// So many pages the kernel allocates without moving other owners' pages.
+    pub const CHEAP: usize = 1 << bindings::PAGE_ALLOC_COSTLY_ORDER;
+
     /// `pages` pages in a row, zeroed, on NUMA node `node` or, for `None` or where that node has
     /// no room, on the nearest online one that has.
     ///
     /// Where `pages` is a power of two the memory is aligned to its size.
     ///
-    /// Context: may sleep, for long (other owners' pages are moved away).
+    /// Context: may sleep; for more than [`Self::CHEAP`] pages for long (other owners' pages are
+    /// moved away).
     ///
     /// Errors: `EINVAL` for no pages or a node that is not online, `ENOMEM` if there is no such
     /// range, also for sizes that no machine has.
@@ -110,6 +114,7 @@ impl ContigPages {
         };
         let page = match Self::buddy(pages, nid) {
             Some(page) => page,
+            None if pages <= Self::CHEAP => return Err(ENOMEM),
             None => Self::search(pages, nid).ok_or(ENOMEM)?,
         };
         // SAFETY: `page` is the first of the pages that we just got.
@@ -132,10 +137,12 @@ impl ContigPages {
         if order > bindings::MAX_PAGE_ORDER {
             return None;
         }
-        let gfp = bindings::GFP_KERNEL
-            | bindings::__GFP_NOWARN
-            | bindings::__GFP_NORETRY
-            | bindings::__GFP_ZERO;
+        // No program is killed for it.
+        let effort = match pages > Self::CHEAP {
+            true => bindings::__GFP_NORETRY,
+            false => bindings::__GFP_RETRY_MAYFAIL,
+        };
+        let gfp = bindings::GFP_KERNEL | bindings::__GFP_NOWARN | bindings::__GFP_ZERO | effort;
         // SAFETY: `nid` is an online node, and the order is one that the allocator has.
         let page = unsafe { bindings::alloc_pages_node(nid, gfp, order) };
         if page.is_null() {

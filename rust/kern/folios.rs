@@ -70,7 +70,8 @@ impl MemfdPages {
         let mut this = Self {
             pages: KVVec::with_capacity(count, GFP_KERNEL)?,
             folios: KVVec::new(),
-            smallest: usize::MAX,
+            // Where the range begins or ends within a folio, less than the folio is contiguous.
+            smallest: 1 << ((offset | len) >> PAGE_SHIFT).trailing_zeros().min(31),
         };
         let mut at = offset;
         while at < end {

@@ -1,24 +1,52 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory cgroups: charging kernel memory that one thread allocates on behalf of another's socket.
+//! Memory cgroups: charging kernel memory that a thread allocates for the socket of another one.
 //!
 //! C: `include/linux/memcontrol.h`, `set_active_memcg()` in `include/linux/sched/mm.h`,
 //! `mem_cgroup_from_sk()` in `include/net/sock.h`.
 
 use crate::{bindings, kern::sock::Sk};
-use kernel::alloc::{flags::GFP_KERNEL_ACCOUNT, Flags};
+use kernel::alloc::{
+    flags::{GFP_KERNEL_ACCOUNT, GFP_NOWAIT},
+    Flags, //
+};
+use kernel::error::Result;
 
 /// How memory is allocated that a cgroup pays for: as [`GFP_KERNEL_ACCOUNT`], but a limit that is
 /// reached makes the allocation fail after one try to reclaim, instead of ending a program of the
 /// cgroup: the thread that allocates may be needed by others. May sleep.
-pub const CHARGED: Flags = or_fail(GFP_KERNEL_ACCOUNT);
+pub const CHARGED: Flags = with(
+    GFP_KERNEL_ACCOUNT,
+    bindings::__GFP_NORETRY | bindings::__GFP_NOWARN,
+);
 
-/// `flags` plus those that make an allocation fail quietly. The kernel crate has no names for them.
-const fn or_fail(flags: Flags) -> Flags {
+/// How memory is allocated for data that has arrived, as socket buffers are: a cgroup pays for it,
+/// also beyond its limit (`try_charge_memcg()` in `mm/memcontrol.c`), and the allocation reclaims
+/// no memory. It leaves the page allocator's reserves alone. Does not sleep.
+const ARRIVED: Flags = with(
+    GFP_NOWAIT,
+    bindings::__GFP_HIGH
+        | bindings::__GFP_ACCOUNT
+        | bindings::__GFP_NOMEMALLOC
+        | bindings::__GFP_NOWARN,
+);
+
+/// As [`ARRIVED`], where the kernel has no memory at hand: reclaims some, but ends no program. May
+/// sleep.
+const ARRIVED_LATER: Flags = with(
+    GFP_KERNEL_ACCOUNT,
+    bindings::__GFP_HIGH
+        | bindings::__GFP_RETRY_MAYFAIL
+        | bindings::__GFP_NOMEMALLOC
+        | bindings::__GFP_NOWARN,
+);
+
+/// `flags` plus the flags that have no names in the kernel crate.
+const fn with(flags: Flags, more: u32) -> Flags {
     // SAFETY: `Flags` is a struct with one `u32` in it and of its size (checked here), so that the
     // number is all of it; every number is a valid one.
     let bits = unsafe { core::mem::transmute::<Flags, u32>(flags) };
-    let bits = bits | bindings::__GFP_NORETRY | bindings::__GFP_NOWARN;
+    let bits = bits | more;
     // SAFETY: as above.
     unsafe { core::mem::transmute::<u32, Flags>(bits) }
 }
@@ -49,7 +77,7 @@ impl Memcg {
         }
     }
 
-    /// Runs `f`, whose allocations with [`CHARGED`] this cgroup pays for, whichever task calls.
+    /// Runs `f`, whose charged allocations this cgroup pays for, whichever task calls.
     ///
     /// Context: a task's; `f` may sleep. Scopes may be nested.
     pub fn charge<R>(&self, f: impl FnOnce() -> R) -> R {
@@ -60,6 +88,13 @@ impl Memcg {
         // SAFETY: the outer scope continues, and its caller holds its cgroup.
         unsafe { bindings::set_active_memcg(before) };
         result
+    }
+
+    /// Runs the allocation `f` for data that has arrived: this cgroup pays, also beyond its limit.
+    ///
+    /// Context: a task's; may sleep if the kernel has no memory at hand. Errors: those of `f`.
+    pub fn charge_arrived<R>(&self, mut f: impl FnMut(Flags) -> Result<R>) -> Result<R> {
+        self.charge(|| f(ARRIVED).or_else(|_| f(ARRIVED_LATER)))
     }
 }
 

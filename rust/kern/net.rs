@@ -9,7 +9,11 @@ use core::{
     net::{Ipv4Addr, Ipv6Addr},
     ptr::{self, NonNull}, //
 };
-use kernel::{ffi::c_int, prelude::*, sync::rcu};
+use kernel::{
+    ffi::{c_int, c_uint},
+    prelude::*,
+    sync::rcu, //
+};
 
 /// A counted reference to a network namespace.
 ///
@@ -101,10 +105,23 @@ impl Net {
         loopback || self.is_local(ip, dev).unwrap_or(false)
     }
 
+    /// Whether `ip`, which may be v4-mapped, is the broadcast address of one of the namespace's
+    /// IPv4 networks, or that of all. The unspecified address is none, although `inet_addr_type()`
+    /// says so.
+    pub(crate) fn is_broadcast(&self, ip: Ipv6Addr) -> bool {
+        let v4 = ip.to_ipv4_mapped().filter(|v4| !v4.is_unspecified());
+        v4.is_some_and(|v4| self.kind_of_v4(v4) == bindings::RTN_BROADCAST)
+    }
+
     fn is_local_v4(&self, ip: Ipv4Addr) -> bool {
+        self.kind_of_v4(ip) == bindings::RTN_LOCAL
+    }
+
+    /// The type of route that the namespace's local addresses have for `ip`: RTN_UNICAST if it is
+    /// none of them.
+    fn kind_of_v4(&self, ip: Ipv4Addr) -> c_uint {
         // SAFETY: We hold the namespace; takes any address, in network order.
-        let kind = unsafe { bindings::inet_addr_type(self.as_ptr(), u32::from(ip).to_be()) };
-        kind == bindings::RTN_LOCAL
+        unsafe { bindings::inet_addr_type(self.as_ptr(), u32::from(ip).to_be()) }
     }
 
     fn is_local_v6(&self, ip: Ipv6Addr, dev: u32) -> Result<bool> {
@@ -136,7 +153,7 @@ impl Net {
         unsafe { bindings::inet_is_local_reserved_port(self.as_ptr(), port) }
     }
 
-    /// A number that no other namespace has while this one is held.
+    /// A number that no other namespace has while a reference to this namespace is held.
     pub(crate) fn id(&self) -> usize {
         self.as_ptr().addr()
     }

@@ -6,10 +6,11 @@
 //! program's memory is pinned; pages that came through splice or `io_uring` (`ITER_BVEC`) get a
 //! reference where the network stack would take one; anything else has to be copied.
 //!
-//! Pages that a device writes are marked dirty when they are pinned. Whoever lets go of them may
-//! hold locks: those that were written back meanwhile, and have to be marked once more, are left to
-//! a work queue, as that waits for the pages' locks, and so for the file system of a mapped file,
-//! which may be a program's (FUSE). The block layer does the same (`bio_check_pages_dirty`).
+//! Pages that a device writes are marked dirty when they are pinned. The thread that unpins them
+//! may hold locks: pages that were written back in between, and have to be marked once more, are
+//! left to a work queue, as marking waits for the pages' locks, and so for the file system of a
+//! mapped file, which may be a program's (FUSE). The block layer does the same
+//! (`bio_check_pages_dirty`).
 
 use super::{contig::PagePtr, fault::points, work::Queue};
 use crate::{
@@ -145,7 +146,7 @@ enum Hold {
 ///
 /// # Examples
 ///
-/// Holds the pages of what a program sends, and maps them for the device run by run.
+/// Holds the pages that a program sends, and maps them for the device run by run.
 ///
 /// ```ignore
 /// match PinnedPages::extract(msg.iter(), CHUNK_MAX)? {
@@ -578,7 +579,7 @@ fn take_references(pages: &[*mut bindings::page]) -> bool {
     true
 }
 
-/// Pinned pages of which some have to be marked dirty.
+/// Pinned pages; some of them have to be marked dirty.
 ///
 /// # Invariants
 ///

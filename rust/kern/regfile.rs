@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Regular files of a pseudo file system of our own: `pread`, `pwrite`, `lseek`, `splice` and
+//! Regular files of a pseudo file system of this module: `pread`, `pwrite`, `lseek`, `splice` and
 //! `copy_file_range` work on them, which the files of `anon_inode_getfd` do not take (their inode
 //! is of no type).
 //!
@@ -113,7 +113,7 @@ impl AsyncCall {
 }
 
 impl Drop for AsyncCall {
-    /// Whoever drops it had no memory to go on.
+    /// It is dropped where there was no memory to go on.
     fn drop(&mut self) {
         self.tell(Err(ENOMEM));
     }
@@ -185,7 +185,8 @@ impl Drop for Mounted {
     }
 }
 
-/// What the open files of an inode share, behind its `i_private`, which is null when there is none.
+/// The common state of the open files of an inode, behind its `i_private`, which is null when there
+/// is none.
 /// Each of them has it as its private data.
 struct Private<T> {
     state: T,
@@ -279,7 +280,7 @@ pub fn create_fd<T: RegularFile>(
         }
     })?;
     let private = private.into_foreign();
-    // SAFETY: a new file that no other thread has. The operations take `private` for what it is;
+    // SAFETY: a new file that no other thread has. The operations know the type of `private`;
     // its one file is this.
     unsafe {
         (*file).f_mode |= bindings::FMODE_POSITIONED | bindings::FMODE_CAN_ODIRECT;
@@ -550,8 +551,8 @@ impl<T: RegularFile> Fops<T> {
     ///
     /// As for [`Self::read_iter`], and this must be the last use of `file`.
     unsafe extern "C" fn release(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-        // SAFETY: `create_fd` or `open` put it there and counted the file. With the last one nobody
-        // finds it any more, and no call borrows it.
+        // SAFETY: `create_fd` or `open` put it there and counted the file. After the last one
+        // no file refers to it any more, and no call borrows it.
         unsafe {
             let private = (*file).private_data;
             let last = with_i_lock(inode, || {

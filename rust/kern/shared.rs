@@ -6,7 +6,7 @@
 //! C: `include/linux/vmalloc.h` (`__vmalloc`, `vmalloc_to_page`). The program maps it by
 //! [`NewVma::map_shared`](super::vma::NewVma::map_shared) and may write anything to it at any time:
 //! an access is one atomic load or store at a checked place, and loaded values are untrusted; or a
-//! copy of raw bytes, to which no reference is ever made. Pages mapped by
+//! copy of raw bytes, without a reference to them. Pages mapped by
 //! [`NewVma::map_shared_read_only`](super::vma::NewVma::map_shared_read_only) only the kernel
 //! writes.
 

@@ -168,7 +168,7 @@ impl NetSettings {
             // SAFETY: as above, and `i` is less than `MAX`.
             unsafe { addr_of_mut!((*part).table[i]).write(entry) };
         }
-        // SAFETY: the table is in its final place and has as many entries; the core keeps it until
+        // SAFETY: the table is in its final place and has this length; the core keeps it until
         // `exit`.
         unsafe {
             let table = addr_of_mut!((*part).table).cast::<bindings::ctl_table>();
@@ -198,8 +198,8 @@ impl NetSettings {
     ///
     /// # Safety
     ///
-    /// Called by the core with an entry that [`NetSettings::init`] made, and with what the core's
-    /// own handlers take.
+    /// Called by the core with an entry that [`NetSettings::init`] made, and with the
+    /// arguments of the core's own handlers.
     unsafe extern "C" fn file(
         entry: *const bindings::ctl_table,
         write: c_int,

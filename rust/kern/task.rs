@@ -79,6 +79,13 @@ pub fn eager() -> bool {
     unsafe { bindings::current_eager() }
 }
 
+/// For how long the calling task has been ready to run and had no CPU, in nanoseconds since it
+/// began; always 0 without `CONFIG_SCHED_INFO`.
+pub fn waited_ns() -> u64 {
+    // SAFETY: reads a field of the calling task, which changes when the task gets a CPU.
+    unsafe { bindings::current_waited() }
+}
+
 /// The user that answers for the calling task, one of `uid`: the owner of the user namespace that
 /// the task is in, as that user may have many numbers there. Both are of the first user namespace.
 pub fn answers_for(uid: u32) -> u32 {
@@ -103,7 +110,7 @@ pub fn user() -> Option<u32> {
 /// Whether the calling task is in a group from `first` to `last`, as the first user namespace
 /// numbers them.
 pub fn is_in_groups(first: u32, last: u32) -> bool {
-    // SAFETY: looks at the calling task's credentials only, which it does not change meanwhile.
+    // SAFETY: looks at the calling task's credentials only, which do not change during the call.
     unsafe { bindings::current_in_groups(first, last) }
 }
 

@@ -104,6 +104,7 @@ constants!(
     ZRS_DESC_KERNEL: u32,
     ZRS_DESC_ESCAPED: u32,
     ZRS_RX_RING_ESCAPE: u32,
+    ZRS_RX_RING_SMALL: u32,
     ZRS_ESCAPE_NEVER: u32,
     ZRS_ESCAPE_ALWAYS: u32,
     ZRS_RESIDENCY_BUCKETS: usize,
@@ -124,6 +125,7 @@ constants!(
     ZRS_LACK_SEND_SGE: u32,
     ZRS_LACK_RECV_SGE: u32,
     ZRS_LACK_QP_WR: u32,
+    ZRS_LACK_CQE: u32,
     IPPROTO_ZRS: u16,
     IPPROTO_ZRS_AUTO: u16,
     AF_INET: u32,
@@ -187,7 +189,7 @@ pub const SOCK_STREAM: u32 = bindings::sock_type_SOCK_STREAM;
 pub const SOCK_DGRAM: u32 = bindings::sock_type_SOCK_DGRAM;
 
 /// Feature bits.
-pub const ZRS_FEATURES: u64 = (1 << 19) - 1;
+pub const ZRS_FEATURES: u64 = (1 << 20) - 1;
 
 const MAGIC: u32 = bindings::ZRS_IOC_MAGIC;
 

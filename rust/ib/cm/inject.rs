@@ -86,7 +86,7 @@ pub(super) fn instead(ev: &bindings::rdma_cm_event, tell: impl FnOnce(&bindings:
 
 impl CmId {
     /// Tells the handler of an event, as the core would. Sleeps; not in a handler, nor under a lock
-    /// that one takes.
+    /// that the handler takes.
     pub(crate) fn tell(&self, event: u32, status: i32) {
         let ev = bindings::rdma_cm_event {
             event,

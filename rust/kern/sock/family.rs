@@ -185,11 +185,11 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// `bind()`.
     fn bind(self: &Arc<Self>, addr: SocketAddrV6, call: &Call<'_>) -> Result;
 
-    /// `connect()`. `EINPROGRESS` for one that goes on in the background. If the TCP socket inside
-    /// this one carries it when this fails, the call is made on that.
+    /// `connect()`. `EINPROGRESS` for one that goes on in the background. If the inner TCP
+    /// socket carries the connection when this fails, the call is made on the inner socket.
     fn connect(self: &Arc<Self>, addr: SocketAddrV6, nonblock: bool, call: &Call<'_>) -> Result;
 
-    /// The connection that the TCP socket inside this one carries is open.
+    /// The connection that the inner TCP socket carries is open.
     fn tcp_connected(self: &Arc<Self>) {}
 
     /// `connect()` to `AF_UNSPEC`.
@@ -275,8 +275,8 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
         Ok(())
     }
 
-    /// An option of level `SOL_SOCKET` is about to be set: the socket inside this one that has to
-    /// have it, too. `carried`: one that is made later gets it by [`Tcp::open`].
+    /// An option of level `SOL_SOCKET` is about to be set: the inner socket that has to have it,
+    /// too. `carried`: an inner socket that is made later gets it by [`Tcp::open`].
     fn inner_tcp(self: &Arc<Self>, _call: &Call<'_>, _carried: bool) -> Result<Option<Arc<Tcp>>> {
         Ok(None)
     }
@@ -286,13 +286,13 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
         Err(errno::EOPNOTSUPP)
     }
 
-    /// The UDP socket inside this one. `MSG_ERRQUEUE` reads its error queue after this socket's.
+    /// The inner UDP socket. `MSG_ERRQUEUE` reads its error queue after this socket's.
     fn inner_udp(self: &Arc<Self>) -> Option<Udp> {
         None
     }
 
-    /// Calls `f`, which sets an option of `SOL_SOCKET` of this socket and of the one inside it, if
-    /// there is one: no other thread makes that one meanwhile. Sleeps.
+    /// Calls `f`, which sets an option of `SOL_SOCKET` of this socket and of the inner socket,
+    /// if there is one: no other thread makes an inner socket during the call. Sleeps.
     fn while_set<R>(self: &Arc<Self>, f: impl FnOnce() -> R) -> R {
         f()
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The filter of a datagram socket (`SO_ATTACH_FILTER`, `SO_ATTACH_BPF`). The kernel attaches it to
-//! the sock; datagrams of ours, which are no packets, are shown to it as those that UDP would have.
+//! the sock; our datagrams, which are no packets, are shown to it as UDP's datagrams would be.
 //!
 //! C: `include/linux/filter.h`, `sk_filter_trim_cap()`, `udp_queue_rcv_one_skb()`.
 
@@ -55,8 +55,8 @@ impl Packet {
         let from = bytes.at(0, bytes.len())?;
         let at = (HEADER + self.put) as c_int;
         let n = bytes.len() as c_int;
-        // SAFETY: ours, with so many bytes behind the header (type invariant, checked above); `at`
-        // is good for that length; bytes that change during the copy are as in
+        // SAFETY: our packet, with `self.len` bytes behind the header (type invariant, checked
+        // above); `at` is good for that length; bytes that change during the copy are as in
         // `ContigPages::read`.
         to_result(unsafe {
             bindings::skb_store_bits(self.skb.as_ptr().cast(), at, from.cast(), n)

@@ -288,7 +288,7 @@ impl Tcp {
                 bindings::remove_wait_queue(&raw mut (*self.outer).wq.wait, self.waiter.get())
             };
         }
-        // SAFETY: a live socket (type invariant), which has a wait queue of its own.
+        // SAFETY: a live socket (type invariant), which has its own wait queue.
         unsafe { bindings::sock_lend_queue(self.sk(), self.sock.as_ptr(), ptr::null_mut()) };
     }
 

@@ -145,8 +145,8 @@ impl Udp {
         unsafe { (&raw const (*self.sk()).sk_peek_off).read_volatile() }
     }
 
-    /// What changes when a datagram arrives, and when one is taken with `SO_PEEK_OFF` above 0: that
-    /// offset, and the bytes that count against `SO_RCVBUF`. Any context.
+    /// Two values that change when a datagram arrives, and when one is taken with `SO_PEEK_OFF`
+    /// above 0: that offset, and the bytes that count against `SO_RCVBUF`. Any context.
     pub fn queued(&self) -> (i32, i32) {
         // SAFETY: a live socket (type invariant); one word.
         let bytes =
