@@ -8,9 +8,10 @@
 //! link. `proof`: the proof of a shared key. `grants`: remote keys that this host was given.
 //! `server`: asks of peers. `remote_keys`: remote keys for peers. `cancel`: abandoned operations.
 //! `broker`: regions that are allocated for peers. `copy`: copies that this host makes as their
-//! source. `node`: the memory that is served. `region`, `rw`: regions as files. `queue`,
-//! `operation`: queued operations of programs. `asynchronous`: calls of `io_uring` and libaio.
-//! `admin`: calls on `/dev/zrs`. `counts`: counters.
+//! source. `copying`: copies that programs of this host ask for. `node`: the memory that is served.
+//! `region`, `rw`: regions as files. `queue`, `operation`: queued operations of programs.
+//! `asynchronous`: calls of `io_uring` and libaio. `admin`: calls on `/dev/zrs`. `counts`:
+//! counters.
 //!
 //! Nothing is shared with sockets and their links but the devices, the checks of a peer and of
 //! its key, and the module's counters.
@@ -24,6 +25,7 @@ mod cancel;
 mod cm;
 pub(crate) mod context;
 mod copy;
+mod copying;
 mod counts;
 mod grants;
 mod host;

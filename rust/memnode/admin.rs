@@ -21,6 +21,7 @@ use super::region::RegionFile;
 use super::rw::{ask, ask_ok, wait_for};
 use super::side::Life;
 use crate::kern::anonfile::{self, AnonFile, POLLPRI};
+use crate::kern::errno::EADDRINUSE;
 use crate::kern::folios::MemfdPages;
 use crate::kern::net::Net;
 use crate::kern::regfile;
@@ -43,6 +44,10 @@ const HOST_PERCENT: u32 = 50;
 /// How often, and after how long each time, an allocation tries again while pages are being zeroed.
 const ZEROING_ATTEMPTS: u32 = 500;
 const ZEROING_INTERVAL: Delta = Delta::from_millis(20);
+
+/// How often, and after how long each time, a host tries again to listen.
+const LISTEN_ATTEMPTS: u32 = 100;
+const LISTEN_INTERVAL: Delta = Delta::from_millis(10);
 
 /// A call on the device. ENOTTY for other calls.
 pub(crate) fn ioctl(memory: &Arc<Memory>, cmd: u32, arg: usize) -> Result<isize> {
@@ -133,12 +138,27 @@ fn admission_of(flags: u32, key: [u8; 16]) -> Admission {
     }
 }
 
-/// Lets peers make memory links to this host.
+/// Lets peers make memory links to this host. EADDRINUSE: the port has another owner.
 fn listen(host: &Arc<Host>) -> Result {
-    if host.state.lock().listening.is_some() {
-        return Ok(());
-    }
-    let listening = Listening::new(host)?;
+    let mut attempts = 0;
+    let listening = loop {
+        if host.state.lock().listening.is_some() {
+            return Ok(());
+        }
+        match Listening::new(host) {
+            Ok(listening) => break listening,
+            // The owner may be another thread, which is about to say so, or the namespace's last
+            // host, which is ending.
+            Err(e) if e == EADDRINUSE && attempts < LISTEN_ATTEMPTS => {
+                attempts += 1;
+                fsleep(LISTEN_INTERVAL);
+            }
+            Err(e) => return Err(e),
+        }
+        if task::fatal_signal_pending() {
+            return Err(EINTR);
+        }
+    };
     let unused = {
         let st = &mut *host.state.lock();
         match st.listening {

@@ -39,6 +39,8 @@ pub(super) struct Asyncs {
     nodes: KVec<NodeOps>,
     /// One of them waits for room, or for another step.
     again: bool,
+    /// [`State::posted`] when one of them had posted last.
+    posted: u64,
 }
 
 impl Asyncs {
@@ -48,7 +50,13 @@ impl Asyncs {
             shared: Shared::new()?,
             nodes: KVec::new(),
             again: false,
+            posted: 0,
         })
+    }
+
+    /// [`State::posted`] when one of them had posted last.
+    pub(super) fn posted(&self) -> u64 {
+        self.posted
     }
 
     /// The calls for a node, with room for another one. ENOMEM.
@@ -102,12 +110,16 @@ impl State {
         }
         let mut nodes = core::mem::take(&mut self.asyncs.nodes);
         let mut ended = false;
+        let before = self.posted;
         self.asyncs.again = false;
         for node in nodes.iter_mut() {
             ended |= self.advance_all(host, &mut node.ops);
         }
         nodes.retain(|node| !node.ops.is_empty());
         self.asyncs.nodes = nodes;
+        if self.posted != before {
+            self.asyncs.posted = self.posted;
+        }
         ended
     }
 

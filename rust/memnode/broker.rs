@@ -219,17 +219,7 @@ impl State {
                     let served = self.serve(host, Reply::Broker(at), &h, &[]);
                     served.map_err(|_| Status::Invalid)
                 }
-                Route::Link(slot) => {
-                    let token = self.op(Kind::Broker(at))?;
-                    let asked = self.side(slot).map(|s| s.ask(ask, KVec::new(), token));
-                    match asked {
-                        Some(Ok(())) => Ok(()),
-                        _ => {
-                            self.take_op(token);
-                            Err(Status::NoMemory)
-                        }
-                    }
-                }
+                Route::Link(slot) => self.ask_peer(slot, None, Kind::Broker(at), ask, KVec::new()),
             });
         if let Err(status) = asked {
             self.broker_answered(at, &MemHeader::answer(0, op, status));

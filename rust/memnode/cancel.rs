@@ -71,13 +71,7 @@ impl State {
             return;
         }
         if let Ok(Route::Link(slot)) = self.route(host, to) {
-            let Ok(token) = self.op(Kind::Nothing) else {
-                return;
-            };
-            let asked = self.side(slot).map(|s| s.ask(ask, KVec::new(), token));
-            if !matches!(asked, Some(Ok(()))) {
-                self.take_op(token);
-            }
+            let _ = self.ask_peer(slot, None, Kind::Nothing, ask, KVec::new());
         }
     }
 
@@ -109,16 +103,7 @@ impl State {
                 self.errands.answered(at, status, now_ms());
                 Ok(())
             }
-            Route::Link(slot) => {
-                let token = self.op(Kind::Errand(at))?;
-                match self.side(slot).map(|s| s.ask(ask, KVec::new(), token)) {
-                    Some(Ok(())) => Ok(()),
-                    _ => {
-                        self.take_op(token);
-                        Err(Status::NoMemory)
-                    }
-                }
-            }
+            Route::Link(slot) => self.ask_peer(slot, None, Kind::Errand(at), ask, KVec::new()),
         }
     }
 
@@ -136,20 +121,14 @@ impl State {
         if self.unqueue(token) {
             return;
         }
-        let Ok(cancel) = self.op(Kind::Nothing) else {
-            return;
-        };
-        for side in self.sides.iter_mut().flatten() {
-            if let Some(id) = side.asks.id_of(token) {
-                let ask = MemHeader {
-                    arg: id,
-                    ..MemHeader::ask(0, Op::Cancel)
-                };
-                if side.ask(ask, KVec::new(), cancel).is_ok() {
-                    return;
-                }
-            }
+        let mut sides = (0..).zip(self.sides.iter());
+        let asked = sides.find_map(|(slot, side)| Some((slot, side.as_ref()?.asks.id_of(token)?)));
+        if let Some((slot, id)) = asked {
+            let ask = MemHeader {
+                arg: id,
+                ..MemHeader::ask(0, Op::Cancel)
+            };
+            let _ = self.ask_peer(slot, None, Kind::Nothing, ask, KVec::new());
         }
-        self.take_op(cancel);
     }
 }

@@ -13,7 +13,7 @@ use super::context::Memory;
 use super::host::{Host, State, LINKS};
 use super::link::MemLink;
 use super::proof::Theirs;
-use super::side::{wr_id, Life, Queues, BLOCK, RX_BLOCKS, SQ_DEPTH, WR_RECV};
+use super::side::{wr_id, Life, Queues, BLOCK, RX_BLOCKS, WR_RECV};
 use crate::ib::cm::{CmEvent, CmHandler, CmId, ConnParams, Id};
 use crate::ib::cq::Cq;
 use crate::ib::device::Device;
@@ -32,6 +32,7 @@ use crate::proto::link_flow::LinkFlow;
 use crate::proto::mem::link::End;
 use crate::proto::mem::status::Status;
 use crate::proto::proof;
+use crate::proto::sizing::{MIN_SGE, SQ_DEPTH};
 use crate::proto::vectors::{self, Kind};
 use crate::proto::wire::{Denial, Hello, Role, Versions, HELLO_LEN};
 use crate::stats::STATS;
@@ -137,14 +138,14 @@ fn make_queues(link: &Arc<MemLink>, id: &CmId, device: &Device) -> Result<Queues
     let attrs = device.attrs();
     let pd = Pd::new(device)?;
     // Room for all that can be posted, and the last work request.
-    let entries = (SQ_DEPTH + RX_BLOCKS + 2).min(attrs.max_cqe);
+    let entries = SQ_DEPTH + RX_BLOCKS + 2;
     let number = link.host.links.fetch_add(1, Relaxed);
     let vector = vectors::vector(Kind::Memory, number, device.num_comp_vectors());
     let cq = Cq::new(device, entries, vector, link.clone())?;
-    let max_sge = attrs.max_send_sge.min(32);
     let caps = QpCaps {
-        max_send_wr: (SQ_DEPTH + 1).min(attrs.max_qp_wr),
-        max_send_sge: max_sge,
+        max_send_wr: SQ_DEPTH + 1,
+        max_send_sge: attrs.max_send_sge.min(32),
+        min_send_sge: MIN_SGE,
         max_inline: 0,
         max_recv_wr: RX_BLOCKS,
         max_recv_sge: 1,
@@ -166,6 +167,7 @@ fn make_queues(link: &Arc<MemLink>, id: &CmId, device: &Device) -> Result<Queues
         qp.post_recv(wr_id(WR_RECV, n), &[rx.sge(n as usize * BLOCK, BLOCK)?])?;
     }
     cq.arm()?;
+    let max_sge = qp.max_send_sge() as usize;
     Ok(Queues {
         qp,
         cq,
@@ -175,7 +177,7 @@ fn make_queues(link: &Arc<MemLink>, id: &CmId, device: &Device) -> Result<Queues
         tx_memory,
         mrs: MrPool::new(&pd)?,
         pd,
-        max_sge: max_sge as usize,
+        max_sge,
     })
 }
 
@@ -365,7 +367,12 @@ impl Listening {
         let listener = Listener { host: host.clone() };
         let id = CmId::new(&host.net, Arc::new(listener, GFP_KERNEL)?)?;
         id.set_afonly(true)?;
-        id.bind_addr(to_cm(any, service_port()))?;
+        let bound = id.bind_addr(to_cm(any, service_port()));
+        // If the port is in use, the core returns EADDRNOTAVAIL, as the address is any.
+        bound.map_err(|e| match e {
+            e if e == EADDRNOTAVAIL => EADDRINUSE,
+            e => e,
+        })?;
         id.listen(16)?;
         Ok(id)
     }

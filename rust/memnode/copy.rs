@@ -76,6 +76,7 @@ impl State {
             let ip = host
                 .memory
                 .resolve(&host.net, h.node)
+                .filter(|ip| !host.net.is_own(ip.v6(), ip.scope()))
                 .ok_or(Status::NoNode)?;
             Some(self.peer(ip)? as u32)
         };
@@ -361,13 +362,7 @@ impl State {
         let mut bytes = bytes.map_err(|_| Status::NoMemory)?;
         let read = served.read(&request.source, from, &mut bytes);
         read.map_err(|_| Status::Io)?;
-        let token = self.op(Kind::Put(job, serial, chunk.len))?;
-        let asked = self.side(slot).map(|side| side.ask(ask, bytes, token));
-        if !matches!(asked, Some(Ok(()))) {
-            self.take_op(token);
-            return Err(Status::NoMemory);
-        }
-        Ok(())
+        self.ask_peer(slot, None, Kind::Put(job, serial, chunk.len), ask, bytes)
     }
 
     /// The target has answered a PUT of `len` bytes of a copy, or its link is down.
@@ -420,22 +415,29 @@ impl State {
         if self.live(granted.slot, granted.serial).is_none() {
             return;
         }
-        let asked = self.op(Kind::Wrote(job, serial)).and_then(|token| {
-            let ask = MemHeader {
-                grant: granted.number,
-                addr: addr + off,
-                bytes: len,
-                ..MemHeader::ask(0, Op::Wrote)
-            };
-            match self.live(granted.slot, granted.serial) {
-                Some(side) => side
-                    .ask(ask, KVec::new(), token)
-                    .map_err(|_| Status::NoMemory),
-                None => Ok(()),
-            }
-        });
+        let ask = MemHeader {
+            grant: granted.number,
+            addr: addr + off,
+            bytes: len,
+            ..MemHeader::ask(0, Op::Wrote)
+        };
+        let kind = Kind::Wrote(job, serial);
+        let asked = self.ask_peer(granted.slot, None, kind, ask, KVec::new());
         if asked.is_err() {
             self.fail(granted.slot, Status::NoMemory);
+        }
+    }
+
+    /// The region that copies write to with that grant is sealed.
+    pub(super) fn target_sealed(&mut self, slot: usize, number: u32) {
+        let Some(serial) = self.side(slot).map(|side| side.serial) else {
+            return;
+        };
+        for (job, info) in (0..).zip(self.jobs.iter()) {
+            let grant = info.as_ref().and_then(|info| info.grant);
+            if grant.is_some_and(|g| (g.slot, g.serial, g.number) == (slot, serial, number)) {
+                self.copies.cancel(job, Status::Sealed, now_ms());
+            }
         }
     }
 

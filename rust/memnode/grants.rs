@@ -257,7 +257,6 @@ impl State {
         key: Key,
         rights: Rights,
     ) -> Result<(), Status> {
-        let token = self.op(Kind::Open(lent))?;
         let side = self.side(slot).ok_or(Status::Lost)?;
         while side.lent.len() <= lent as usize {
             let grown = side.lent.push(None, GFP_KERNEL);
@@ -269,9 +268,9 @@ impl State {
             rights: rights.bits(),
             ..MemHeader::ask(0, Op::Open)
         };
-        let asked = side.ask(ask, KVec::new(), token);
-        asked.map_err(|_| Status::NoMemory)?;
-        if let Some(place) = side.lent.get_mut(lent as usize) {
+        self.ask_peer(slot, None, Kind::Open(lent), ask, KVec::new())?;
+        let lent = self.side(slot).map(|s| s.lent.get_mut(lent as usize));
+        if let Some(Some(place)) = lent {
             *place = Some(Lending {
                 node,
                 key,
@@ -328,7 +327,12 @@ impl State {
             lent,
             number: h.grant,
         };
-        let once = h.status == Status::Ok && h.arg != 0;
+        if status != h.status {
+            // With some of its extents it is of no use.
+            let leave = self.side(slot).and_then(|s| s.cache.give_back(lent));
+            self.leave(slot, leave);
+        }
+        let once = status == Status::Ok && h.arg != 0;
         let mut used = false;
         for waiter in waiting {
             let wanting = |waiter| Wanting {
@@ -408,10 +412,9 @@ impl State {
                     grant,
                     ..MemHeader::ask(0, Op::Close)
                 };
-                let token = self.op(Kind::Nothing).map_err(|_| ENOMEM);
-                match (token, self.side(slot)) {
-                    (Ok(token), Some(side)) => side.ask(ask, KVec::new(), token),
-                    (token, _) => token.map(|_| ()),
+                match self.ask_peer(slot, None, Kind::Nothing, ask, KVec::new()) {
+                    Err(Status::NoMemory) => Err(ENOMEM),
+                    _ => Ok(()),
                 }
             }
         };

@@ -24,6 +24,7 @@ use super::broker::HostBroker;
 use super::cm::Listening;
 use super::context::{Alive, Memory};
 use super::copy::{JobInfo, JOBS};
+use super::copying::RegionName;
 use super::counts::Counts;
 use super::grants::Granted;
 use super::node::{slots, Nodes, Served};
@@ -124,6 +125,11 @@ impl Call {
         )
     }
 
+    /// Whether it is one of a queue, or of calls that do not wait.
+    pub(super) fn is_queued(&self) -> bool {
+        self.queue.is_some()
+    }
+
     /// Changes or looks at the outcome.
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut Outcome) -> R) -> R {
         if let Some(queue) = &self.queue {
@@ -179,6 +185,8 @@ pub(super) struct State {
     pub(super) failed_jobs: KVec<(u32, u64, Status)>,
     /// Cancels that wait for the end of a job.
     pub(super) cancels: KVec<(u64, Reply)>,
+    /// The region of each key that a copy of this host's programs has derived, and not left yet.
+    pub(super) copy_keys: KVec<RegionName>,
     /// Frees, seals and revocations under way.
     pub(super) waiters: KVec<(u64, Op, Reply)>,
     pub(super) broker: Option<KBox<HostBroker>>,
@@ -188,6 +196,8 @@ pub(super) struct State {
     pub(super) queues: KVec<KBox<OpQueue>>,
     /// Calls of programs that do not wait.
     pub(super) asyncs: Asyncs,
+    /// How often queued operations have posted a chunk.
+    pub(super) posted: u64,
     serial: u64,
     pub(super) stopped: bool,
 }
@@ -255,11 +265,13 @@ impl Host {
             jobs: filled(JOBS)?,
             failed_jobs: KVec::with_capacity(JOBS, GFP_KERNEL)?,
             cancels: KVec::new(),
+            copy_keys: KVec::new(),
             waiters: KVec::new(),
             broker: None,
             errands: Errands::new(slots(ERRANDS)?),
             queues: KVec::new(),
             asyncs: Asyncs::new()?,
+            posted: 0,
             serial: 0,
             stopped: false,
         };
@@ -445,12 +457,25 @@ impl State {
         self.serial
     }
 
-    /// Remembers what an answer will end; the token of the ask.
-    pub(super) fn op(&mut self, kind: Kind) -> Result<u64, Status> {
+    /// Has the peer of the link at that slot asked, for `user` or for the host itself; `kind` is
+    /// ended by the answer. `Lost` without a link, `NoMemory`: nothing is kept then.
+    pub(super) fn ask_peer(
+        &mut self,
+        slot: usize,
+        user: Option<u32>,
+        kind: Kind,
+        ask: MemHeader,
+        payload: KVec<u8>,
+    ) -> Result<(), Status> {
         let token = self.number();
-        let entered = self.ops.push((token, kind), GFP_KERNEL);
-        entered.map_err(|_| Status::NoMemory)?;
-        Ok(token)
+        self.ops
+            .reserve(1, GFP_KERNEL)
+            .map_err(|_| Status::NoMemory)?;
+        let side = self.side(slot).ok_or(Status::Lost)?;
+        side.ask(user, ask, payload, token)
+            .map_err(|_| Status::NoMemory)?;
+        let _ = self.ops.push_within_capacity((token, kind));
+        Ok(())
     }
 
     pub(super) fn take_op(&mut self, token: u64) -> Option<Kind> {
@@ -590,8 +615,7 @@ impl State {
             self.tell_quiet(host);
             self.errand_actions(host);
             let changed = self.broker_actions(host) | self.grant_turns();
-            let changed = changed | self.queue_actions(host);
-            if !(changed | self.async_actions(host)) {
+            if !(changed | self.queue_actions(host)) {
                 break;
             }
         }

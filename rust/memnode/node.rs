@@ -19,6 +19,7 @@ use crate::proto::mem::node::{Config, Drain, ExtentEntry, Hold, Node, Region, St
 use crate::proto::mem::payload::{NodeInfo, NODE_DRAINING};
 use crate::proto::mem::rights::Range;
 use crate::proto::mem::slab::Slot;
+use crate::proto::mem::status::Status;
 
 /// Most nodes of a host.
 pub(super) const NODES: usize = 16;
@@ -76,6 +77,11 @@ pub(super) fn of_hold<'a>(nodes: &'a Nodes, hold: &Hold) -> Option<&'a Served> {
 /// Whether an operation must end: its region or key has.
 pub(super) fn must_stop(nodes: &Nodes, hold: &Hold, now_ms: u64) -> bool {
     of_hold(nodes, hold).is_none_or(|s| s.node.must_stop(hold, now_ms))
+}
+
+/// The result of such an operation.
+pub(super) fn stop_status(nodes: &Nodes, hold: &Hold, now_ms: u64) -> Status {
+    of_hold(nodes, hold).map_or(Status::Stale, |s| s.node.stop_status(hold, now_ms))
 }
 
 /// A node of this host.

@@ -3,7 +3,7 @@
 //! A queued operation: its steps. The host's lock is held during each step.
 //!
 //! ```text
-//! COPY:          Begin ─► Key (for the source, if the descriptor can derive one) ─► Asked ─► over
+//! COPY:          as `copying` says
 //! up to 4 KiB:   Begin ─► Asked ─► over
 //! WRITE, READ:   Begin ─► Grant ─► Moving: chunks, WROTE behind each part of a WRITE ─► over
 //! of this host:  Begin ─► Local, up to a MiB in each step ─► over
@@ -18,17 +18,18 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::copy::LOCAL_CHUNKS;
+use super::copying::{Due, ProgramCopy};
 use super::grants::{Granted, Pending};
-use super::host::{now_ms, Answer, Call, Host, Kind, Route, State};
+use super::host::{now_ms, Call, Host, Kind, Route, State};
 use super::node::of_hold;
 use super::queue::Shared;
-use super::region::{copy_ask, uses_for, Place};
+use super::region::Place;
 use super::rw::begin;
 use super::side::Moved;
 use crate::ib::dma::{Direction, DmaRuns};
 use crate::ib::memory::PinnedRuns;
 use crate::kern::pin::{LockedPages, PinnedPages};
-use crate::proto::mem::id::Key;
+use crate::proto::mem::id::NodeId;
 use crate::proto::mem::node::Hold;
 use crate::proto::mem::rights::Rights;
 use crate::proto::mem::status::Status;
@@ -61,26 +62,14 @@ enum Chunk {
 enum Work {
     /// It was refused when it was queued.
     Refused(Status),
-    Copy {
-        from: Place,
-        to: Place,
-        len: u64,
-        key: CopyKey,
-    },
+    Copy(ProgramCopy),
     Move(Transfer),
 }
 
-/// The key of the destination that the source of a COPY gets.
-struct CopyKey {
-    /// The uses of one that is derived for this copy alone; `None`: it gets the descriptor's.
-    uses: Option<u64>,
-    derived: Option<Key>,
-}
-
+/// The step of a WRITE or READ.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Begin,
-    Key,
     Asked,
     Grant,
     Moving,
@@ -144,12 +133,8 @@ impl Operation {
         derives: bool,
         len: u64,
     ) -> Result<Self> {
-        let key = CopyKey {
-            uses: derives.then_some(uses_for(len, false)),
-            derived: None,
-        };
-        let work = Work::Copy { from, to, len, key };
-        Self::new(queue, work)
+        let copy = ProgramCopy::new(from, to, derives, len);
+        Self::new(queue, Work::Copy(copy))
     }
 
     /// A WRITE or READ of `len` bytes, which are in `pages`; these count against `locked`. ENOMEM.
@@ -216,43 +201,37 @@ impl Operation {
 
     fn take_steps(&mut self, st: &mut State, host: &Arc<Host>) -> Outlook {
         let canceled = self.canceled_ms.is_some();
+        let asked = match &self.work {
+            Work::Copy(copy) => copy.is_asked(),
+            _ => self.step == Step::Asked,
+        };
         if canceled && !self.cancel_sent {
             self.cancel_sent = true;
-            if self.step == Step::Asked {
+            if asked {
                 st.cancel_call(&self.call);
             }
         }
-        if canceled && matches!(self.step, Step::Begin | Step::Key | Step::Grant) {
-            return self.give_up(st);
-        }
+        let (call, step) = (&self.call, &mut self.step);
         let outlook = match &mut self.work {
             Work::Refused(why) => return Outlook::Over(*why, 0),
-            Work::Copy { from, to, len, key } => {
-                let places = (&*from, &*to);
-                advance_copy(st, host, &self.call, &mut self.step, places, *len, key)
+            Work::Copy(copy) => {
+                // It does not wait for the target's answer about a key.
+                if canceled && !asked {
+                    copy.end(st, host, call, Status::Canceled);
+                }
+                return advance_copy(st, host, call, copy, canceled);
             }
-            Work::Move(transfer) => {
-                transfer.advance(st, host, &self.call, &mut self.step, canceled)
+            // Before any of its bytes was posted.
+            Work::Move(_) if canceled && matches!(step, Step::Begin | Step::Grant) => {
+                st.give_up_grant(call);
+                Err(Status::Canceled)
             }
+            Work::Move(transfer) => transfer.advance(st, host, call, step, canceled),
         };
         match outlook {
             Ok(outlook) => outlook,
             Err(why) => self.end(st, why),
         }
-    }
-
-    /// The operation is canceled before any of its bytes was posted. It does not wait for the
-    /// node's answer.
-    fn give_up(&mut self, st: &mut State) -> Outlook {
-        match &self.work {
-            Work::Copy { to, len, key, .. } if self.step == Step::Key => {
-                let ask = to.key_ask(*len, key.uses.unwrap_or(1));
-                st.abandon(&self.call, to.node, &ask);
-            }
-            Work::Move(_) => st.give_up_grant(&self.call),
-            _ => {}
-        }
-        self.end(st, Status::Canceled)
     }
 
     /// The operation has failed, with nothing under way.
@@ -270,7 +249,7 @@ fn ask(
     st: &mut State,
     host: &Arc<Host>,
     call: &Arc<Call>,
-    place: &Place,
+    node: NodeId,
     h: MemHeader,
     payload: &[u8],
 ) -> Result<Option<()>, Status> {
@@ -278,7 +257,7 @@ fn ask(
         len: payload.len() as u32,
         ..h
     };
-    match begin(st, host, place.node, call, &h, payload) {
+    match begin(st, host, node, call, &h, payload) {
         Ok(()) => Ok(Some(())),
         // The last link is being taken down.
         Err(Status::Again) => Ok(None),
@@ -290,52 +269,31 @@ fn advance_copy(
     st: &mut State,
     host: &Arc<Host>,
     call: &Arc<Call>,
-    step: &mut Step,
-    (from, to): (&Place, &Place),
-    len: u64,
-    key: &mut CopyKey,
-) -> Result<Outlook, Status> {
-    if let (Step::Begin, Some(uses), None) = (*step, key.uses, key.derived) {
-        if ask(st, host, call, to, to.key_ask(len, uses), &[])?.is_none() {
-            return Ok(Outlook::Again);
+    copy: &mut ProgramCopy,
+    canceled: bool,
+) -> Outlook {
+    loop {
+        match copy.due(st, host) {
+            Due::Ask(node, h) => match ask(st, host, call, node, h, &[]) {
+                Ok(Some(())) => copy.asked(),
+                Ok(None) => return Outlook::Again,
+                Err(why) => copy.end(st, host, call, why),
+            },
+            Due::Wait => match call.look(|o| o.answer.take()) {
+                None => return Outlook::Waits,
+                Some(answer) => {
+                    copy.answered(st, host, &answer.h);
+                    // It does not ask once more.
+                    if canceled && !copy.is_over() {
+                        copy.end(st, host, call, Status::Canceled);
+                    }
+                }
+            },
+            // The host's tick comes back to it.
+            Due::Later(_) => return Outlook::Again,
+            Due::Over(status, done) => return Outlook::Over(status, done),
         }
-        *step = Step::Key;
     }
-    if *step == Step::Key {
-        let Some(answer) = call.look(|o| o.answer.take()) else {
-            return Ok(Outlook::Waits);
-        };
-        if answer.h.status != Status::Ok {
-            return Err(answer.h.status);
-        }
-        key.derived = Some(answer.h.key2);
-        *step = Step::Begin;
-    }
-    if *step == Step::Begin {
-        let to = Place {
-            key: key.derived.unwrap_or(to.key),
-            ..*to
-        };
-        if ask(st, host, call, from, copy_ask(from, &to, len), &[])?.is_none() {
-            return Ok(Outlook::Again);
-        }
-        *step = Step::Asked;
-    }
-    Ok(match call.look(|o| o.answer.take()) {
-        None => Outlook::Waits,
-        // Once more, with a key that is good for messages.
-        Some(Answer { h, .. })
-            if (h.status, h.bytes) == (Status::Unsupported, 0) && key.uses == Some(1) =>
-        {
-            key.uses = Some(uses_for(len, true));
-            key.derived = None;
-            *step = Step::Begin;
-            host.step_again();
-            Outlook::Again
-        }
-        Some(answer) if answer.h.status == Status::Ok => Outlook::Over(Status::Ok, len),
-        Some(answer) => Outlook::Over(answer.h.status, answer.h.bytes),
-    })
 }
 
 impl Transfer {
@@ -381,7 +339,7 @@ impl Transfer {
                     }
                     Ok(Route::Link(_)) if self.by_message || self.len <= u64::from(SMALL_MAX) => {
                         let (h, payload) = self.small_ask()?;
-                        if ask(st, host, call, &self.place, h, &payload)?.is_none() {
+                        if ask(st, host, call, self.place.node, h, &payload)?.is_none() {
                             return Ok(Outlook::Again);
                         }
                         *step = Step::Asked;
@@ -434,7 +392,6 @@ impl Transfer {
                     *step = Step::Begin;
                 }
                 Step::Local => return self.move_local(st, host, canceled),
-                Step::Key => return Err(Status::Io),
             }
         }
     }
@@ -521,6 +478,8 @@ impl Transfer {
                 match answer.h.status {
                     Status::Ok if failed.is_none() => self.done = self.posted,
                     Status::Ok => {}
+                    // Why the grant was taken back.
+                    why if self.failed == Some(Status::Stale) => self.failed = Some(why),
                     why => {
                         self.failed.get_or_insert(why);
                     }
@@ -546,12 +505,9 @@ impl Transfer {
                         self.marked = true;
                         continue;
                     }
-                    Err(why) => {
-                        self.failed = Some(why);
-                        if why != Status::Lost {
-                            // Without this nothing tells when the last byte has landed.
-                            st.fail(granted.slot, why);
-                        }
+                    Err(_) => {
+                        self.failed = Some(Status::Lost);
+                        st.fail_unacknowledged(granted);
                     }
                 }
             }
@@ -614,6 +570,7 @@ impl Transfer {
             Ok(()) => {
                 self.posted += runs.bytes() as u64;
                 self.next += 1;
+                st.posted += 1;
             }
             Err(why) => {
                 call.look(|o| o.left -= 1);
@@ -653,8 +610,9 @@ impl Transfer {
             };
             let hold = self.hold.as_ref().ok_or(Status::Io)?;
             let served = of_hold(&st.served, hold).ok_or(Status::NoNode)?;
-            if served.node.must_stop(hold, now_ms()) {
-                return Err(Status::Stale);
+            let now = now_ms();
+            if served.node.must_stop(hold, now) {
+                return Err(served.node.stop_status(hold, now));
             }
             let range = served.node.range_of(
                 self.place.key,

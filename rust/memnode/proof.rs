@@ -19,8 +19,8 @@ use crate::proto::addr::Ip;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::mem::status::Status;
 use crate::proto::mem::wire::Message;
-use crate::proto::proof::{padded, End, Proof};
-use crate::proto::wire::{Header, Type};
+use crate::proto::proof::{padded, Answer, End, Proof};
+use crate::proto::wire::Header;
 use crate::proto::Violation;
 use crate::transport::keys::Unproved;
 use crate::transport::peers::Peers;
@@ -69,7 +69,8 @@ impl Side {
     }
 
     /// Has a message of the proof posted. ENOMEM.
-    fn say_proof(&mut self, kind: Type, bytes: &[u8]) -> Result {
+    fn say_proof(&mut self, answer: &Answer) -> Result {
+        let (kind, bytes) = answer.message();
         let mut payload = KVec::new();
         payload.extend_from_slice(bytes, GFP_KERNEL)?;
         let mut h = Header::new(kind, Default::default(), Default::default());
@@ -88,7 +89,11 @@ impl State {
         }
         let challenge = side.proto.begin(now_ns()).ok_or(ENOTCONN)?;
         side.life = Life::Proving;
-        side.say_proof(Type::Challenge, &challenge)
+        match challenge {
+            Some(challenge) => side.say_proof(&Answer::Challenge(challenge)),
+            // The peer's comes first.
+            None => Ok(()),
+        }
     }
 
     /// A message has arrived before the proof is done.
@@ -103,8 +108,8 @@ impl State {
         let side = self.side(slot).ok_or(Violation::State)?;
         let keys = peers.keys.of(&host.net, side.ip);
         match side.proto.proves(message, payload, &keys) {
-            Ok(Some(macs)) => {
-                if side.say_proof(Type::Proof, &macs).is_err() {
+            Ok(Some(answer)) => {
+                if side.say_proof(&answer).is_err() {
                     self.fail(slot, Status::NoMemory);
                     return Ok(());
                 }

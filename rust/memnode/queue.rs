@@ -107,6 +107,9 @@ pub(super) struct OpQueue {
     active: KVec<u32>,
     /// One of them waits for room, or for another step.
     again: bool,
+    /// [`State::posted`] when one of them had posted last: the queue that has waited longest is
+    /// first where there is room for a chunk.
+    posted: u64,
     /// The descriptor is closed.
     closed: bool,
 }
@@ -125,6 +128,7 @@ impl OpQueue {
             ops,
             active: KVec::with_capacity(UNDER_WAY, GFP_KERNEL)?,
             again: false,
+            posted: 0,
             closed: false,
         };
         Ok(KBox::new(queue, GFP_KERNEL)?)
@@ -223,23 +227,50 @@ impl OpQueue {
     }
 }
 
+/// Sorts the queues by the time of their last chunk. Most are in order.
+fn in_turn(queues: &mut [KBox<OpQueue>]) {
+    for end in 2..=queues.len() {
+        for at in (2..=end).rev() {
+            match queues.get_mut(at - 2..at) {
+                Some([before, this]) if before.posted > this.posted => {
+                    core::mem::swap(before, this);
+                }
+                _ => break,
+            }
+        }
+    }
+}
+
 impl State {
     fn queue(&mut self, shared: &Arc<Shared>) -> Option<&mut KBox<OpQueue>> {
         let mut queues = self.queues.iter_mut();
         queues.find(|q| Arc::ptr_eq(&q.shared, shared))
     }
 
-    /// Takes the steps of queued operations that are due. Whether one has ended or begun, so that
-    /// there may be more to do.
+    /// Takes the steps of queued operations, and of calls that do not wait, that are due. Whether
+    /// one has ended or begun, so that there may be more to do.
     pub(super) fn queue_actions(&mut self, host: &Arc<Host>) -> bool {
         let mut queues = core::mem::take(&mut self.queues);
-        let mut changed = false;
+        let calls = self.asyncs.posted();
+        let (mut changed, mut calls_looked_at) = (false, false);
         for queue in queues.iter_mut() {
+            if queue.posted > calls && !calls_looked_at {
+                changed |= self.async_actions(host);
+                calls_looked_at = true;
+            }
             if queue.shared.take_touched() || queue.again {
+                let before = self.posted;
                 changed |= queue.advance(self, host);
+                if self.posted != before {
+                    queue.posted = self.posted;
+                }
             }
         }
+        if !calls_looked_at {
+            changed |= self.async_actions(host);
+        }
         queues.retain(|q| !q.closed || q.core.under_way() != 0);
+        in_turn(&mut queues);
         self.queues = queues;
         changed
     }

@@ -214,6 +214,9 @@ impl State {
                 self.answered(Some(slot), token, h, payload)
             }
             Type::Revoke => {
+                if h.status == Status::Sealed {
+                    self.target_sealed(slot, h.grant);
+                }
                 let side = self.side(slot).ok_or(Violation::State)?;
                 let leave = side.cache.revoke(h.grant);
                 self.leave(slot, leave);

@@ -4,8 +4,6 @@
 
 #![deny(unsafe_code)]
 
-use core::ops::Range;
-
 use kernel::iov::{IovIterDest, IovIterSource};
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
@@ -14,74 +12,24 @@ use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::admin::key_of;
 use super::context::HostRef;
-use super::host::{errno_of, Host};
-use super::rw::{ask, ask_ok, Memory};
+use super::copying::ProgramCopy;
+use super::host::Host;
+use super::rw::{ask_ok, Memory};
 use crate::kern::pin::{dest_pages, source_pages, Extracted, LockedPages, PinnedPages};
 use crate::kern::regfile::{AsyncCall, RegularFile};
 use crate::proto::mem::id::{Key, NodeId, StorageId};
 use crate::proto::mem::rights::Rights;
-use crate::proto::mem::status::Status;
 use crate::proto::mem::wire::{MemHeader, Op};
-use crate::proto::wire::SMALL_MAX;
 use crate::uapi::*;
-
-/// Lifetime of the key that a copy gives to its source, in milliseconds.
-const COPY_KEY_MS: u32 = 60_000;
-/// Added to the lifetime for each use of the key but the first, in milliseconds.
-const PUT_MS: u32 = 10;
 
 /// Most bytes of one COPY; a longer call is cut short.
 const COPY_MAX: u64 = 1 << 30;
-/// How long a call waits, in milliseconds, before it asks a node again whose queue of copies is
-/// full: at first, and at most.
-const COPY_AGAIN_MS: Range<u32> = 1..64;
-
 /// Where bytes of a region are, and the key that is shown.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) node: NodeId,
     pub(super) key: Key,
     pub(super) addr: u64,
-}
-
-impl Place {
-    /// The KEY for the holder of a copy's source: for `len` bytes from here on, and that many uses.
-    pub(super) fn key_ask(&self, len: u64, uses: u64) -> MemHeader {
-        let more = u32::try_from(uses.saturating_sub(1)).unwrap_or(u32::MAX);
-        MemHeader {
-            addr: self.addr,
-            bytes: len,
-            key: self.key,
-            node: self.node,
-            rights: Rights::WRITE.bits(),
-            arg: COPY_KEY_MS.saturating_add(more.saturating_mul(PUT_MS)),
-            addr2: uses,
-            ..MemHeader::ask(0, Op::Key)
-        }
-    }
-}
-
-/// The uses that a copy of `len` bytes needs of its key: one, or if the target's device gives no
-/// remote key, the one that finds this out and one for each PUT.
-pub(super) fn uses_for(len: u64, by_messages: bool) -> u64 {
-    match by_messages {
-        false => 1,
-        true => 1 + len.div_ceil(u64::from(SMALL_MAX)),
-    }
-}
-
-/// The COPY of `len` bytes.
-pub(super) fn copy_ask(from: &Place, to: &Place, len: u64) -> MemHeader {
-    let h = MemHeader {
-        addr: from.addr,
-        bytes: len,
-        key: from.key,
-        node: to.node,
-        addr2: to.addr,
-        key2: to.key,
-        ..MemHeader::ask(0, Op::Copy)
-    };
-    h.with_source_node(from.node)
 }
 
 /// An open region.
@@ -133,15 +81,6 @@ impl RegionFile {
     /// Whether keys can be derived from the descriptor's.
     pub(super) fn may_grant(&self) -> bool {
         self.rights.contains(Rights::GRANT)
-    }
-
-    /// A key for the holder of a copy's source: it allows no more than that copy.
-    fn key_for_copy(&self, pos: u64, len: u64, uses: u64) -> Result<Key> {
-        if !self.may_grant() {
-            return Ok(self.storage.key);
-        }
-        let h = self.place(pos).key_ask(len, uses);
-        Ok(ask_ok(&self.host, self.node, h, KVec::new())?.h.key2)
     }
 
     /// Begins to move the bytes of `pages`. Gives `call` back where there are none.
@@ -328,33 +267,8 @@ impl RegularFile for RegionFile {
             return Err(ENOSPC);
         }
         let len = len.min(room);
-        let mut by_messages = false;
-        let target = |by_messages| -> Result<MemHeader> {
-            let target = Place {
-                key: to.key_for_copy(pos, len, uses_for(len, by_messages))?,
-                ..to.place(pos)
-            };
-            Ok(copy_ask(&from.place(from_pos), &target, len))
-        };
-        let mut h = target(by_messages)?;
-        let (mut pause, mut waited) = (COPY_AGAIN_MS.start, 0);
-        loop {
-            let answer = ask(&from.host, from.node, h, KVec::new())?.h;
-            match (answer.status, answer.bytes) {
-                (Status::Ok, _) => return Ok(len as usize),
-                (Status::Unsupported, 0) if to.may_grant() && !by_messages => {
-                    by_messages = true;
-                    h = target(by_messages)?;
-                    continue;
-                }
-                // The node's queue of copies is full; the key that it was given still lives.
-                (Status::Again, 0) if waited < COPY_KEY_MS / 2 => from.host.pause(pause)?,
-                (status, 0) => return Err(errno_of(status)),
-                (_, done) => return Ok(done as usize),
-            }
-            waited += pause;
-            pause = COPY_AGAIN_MS.end.min(2 * pause);
-        }
+        let (from_place, to_place) = (from.place(from_pos), to.place(pos));
+        ProgramCopy::new(from_place, to_place, to.may_grant(), len).run(&from.host)
     }
 
     fn ioctl(&self, cmd: u32, arg: usize) -> Result<isize> {

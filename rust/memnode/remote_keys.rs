@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, UniqueArc};
 
 use super::host::{now_ms, State};
-use super::node::{must_stop, RUN_MAX};
+use super::node::{must_stop, stop_status, RUN_MAX};
 use super::server::Reply;
 use super::side::Life;
 use crate::ib::dma::{Direction, DmaRuns};
@@ -58,14 +58,28 @@ impl State {
             }
             let over = |hold: &Hold| must_stop(nodes, hold, now);
             while let Some(number) = side.grants.revoke_one(now, over) {
-                if side.say(MemHeader::revoke(number), KVec::new()).is_err() {
+                let hold = side.grants.hold(number);
+                let why = hold.map_or(Status::Stale, |hold| stop_status(nodes, hold, now));
+                let revoke = MemHeader::revoke(number).because(why);
+                if side.say(revoke, KVec::new()).is_err() {
                     side.link.broken();
                     break;
                 }
             }
         }
         let over = |hold: &Hold| must_stop(nodes, hold, now);
+        let sealed = |hold: &Hold| over(hold) && stop_status(nodes, hold, now) == Status::Sealed;
+        self.copies.cancel_if(Status::Sealed, now, sealed);
         self.copies.cancel_if(Status::Stale, now, over);
+    }
+
+    /// The result of operations with a grant that is being taken back.
+    pub(super) fn grant_status(&self, slot: usize, number: u32) -> Status {
+        let side = self.sides.get(slot).and_then(Option::as_ref);
+        let hold = side.and_then(|side| side.grants.hold(number));
+        hold.map_or(Status::Stale, |hold| {
+            stop_status(&self.served, hold, now_ms())
+        })
     }
 
     /// Begins a grant of the node at that place.
@@ -209,7 +223,8 @@ impl State {
             }
             Some(Registered::Stale(place)) => {
                 let reply = Reply::Peer(slot, serial, place);
-                self.answer_status(reply, Op::Open, Status::Stale);
+                let why = self.grant_status(slot, number);
+                self.answer_status(reply, Op::Open, why);
                 // Without memory for it the link ends.
                 let _ = self.invalidate(slot, number);
             }

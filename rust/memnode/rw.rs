@@ -89,15 +89,7 @@ pub(super) fn begin(
             let mut bytes = KVec::new();
             let copied = bytes.extend_from_slice(payload, GFP_KERNEL);
             copied.map_err(|_| Status::NoMemory)?;
-            let token = st.op(Kind::Call(call.clone()))?;
-            let asked = match st.side(slot) {
-                Some(side) => side.ask_for(call.user, *ask, bytes, token),
-                None => Err(ENOMEM),
-            };
-            asked.map_err(|_| {
-                st.take_op(token);
-                Status::NoMemory
-            })
+            st.ask_peer(slot, call.user, Kind::Call(call.clone()), *ask, bytes)
         }
     }
 }
@@ -257,27 +249,27 @@ impl Memory<'_> {
         });
         let runs = mapped.map_err(|_| Status::NoMemory)?;
         let addr = self.storage.va + pos;
+        let mut waits = false;
         let posted = host.with_room(|st| {
-            let side = st.live(granted.slot, granted.serial).ok_or(Status::Lost)?;
-            if !side.cache.begin(granted.lent, granted.number, now_ms()) {
-                return Err(Status::Stale);
+            let posted = post_now(st, granted, addr, &runs, write, call);
+            if let Some(side) = st.live(granted.slot, granted.serial) {
+                match (posted, waits) {
+                    (Err(Status::Again), false) => side.call_room.wait(),
+                    (Err(Status::Again), true) | (_, false) => {}
+                    (_, true) => side.call_room.wait_over(),
+                }
+                waits = posted == Err(Status::Again);
             }
-            call.with(|o| o.left += 1);
-            let what = Moved::Call(call.clone());
-            let posted = side.post_data(granted.lent, addr, &runs, write, what);
-            if posted.is_ok() {
-                return posted;
-            }
-            call.with(|o| o.left -= 1);
-            // While it waits for room, the node may have the grant back.
-            let leave = side.cache.end(granted.lent);
-            let revoked = leave.is_some();
-            st.leave(granted.slot, leave);
-            match posted {
-                Err(Status::Again) if revoked => Err(Status::Stale),
-                posted => posted,
-            }
+            posted
         });
+        if waits {
+            // The thread is being killed.
+            host.with(|st| {
+                if let Some(side) = st.live(granted.slot, granted.serial) {
+                    side.call_room.wait_over();
+                }
+            });
+        }
         posted.unwrap_or(Err(Status::Canceled))
     }
 
@@ -364,8 +356,17 @@ impl Memory<'_> {
     fn wrote(&self, granted: Granted, pos: u64, len: usize, call: &Arc<Call>) -> Result<usize> {
         let host: &Arc<Host> = self.host;
         let addr = self.storage.va + pos;
-        let asked = host.with(|st| st.ask_wrote(granted, addr, len as u64, call));
-        asked.map_err(errno_of)?;
+        let asked = host.with(|st| {
+            let asked = st.ask_wrote(granted, addr, len as u64, call);
+            if asked.is_err() {
+                st.fail_unacknowledged(granted);
+            }
+            asked
+        });
+        if asked.is_err() {
+            host.wait(|| call.with(|o| (o.left == 0).then_some(())))?;
+            return Err(errno_of(Status::Lost));
+        }
         let waited = wait_for(host, call);
         if waited.is_err() {
             host.with(|st| st.cancel_call(call));
@@ -580,6 +581,36 @@ impl Memory<'_> {
     }
 }
 
+/// Posts a chunk if there is room. `Again`: there is none, and nothing is changed.
+fn post_now(
+    st: &mut State,
+    granted: Granted,
+    addr: u64,
+    runs: &Arc<DmaRuns<PinnedRuns>>,
+    write: bool,
+    call: &Arc<Call>,
+) -> Result<(), Status> {
+    let side = st.live(granted.slot, granted.serial).ok_or(Status::Lost)?;
+    if !side.cache.begin(granted.lent, granted.number, now_ms()) {
+        return Err(Status::Stale);
+    }
+    call.with(|o| o.left += 1);
+    let what = Moved::Call(call.clone());
+    let posted = side.post_data(granted.lent, addr, runs, write, what);
+    if posted.is_ok() {
+        return posted;
+    }
+    call.with(|o| o.left -= 1);
+    // While it waits for room, the node may have the grant back.
+    let leave = side.cache.end(granted.lent);
+    let revoked = leave.is_some();
+    st.leave(granted.slot, leave);
+    match posted {
+        Err(Status::Again) if revoked => Err(Status::Stale),
+        posted => posted,
+    }
+}
+
 impl State {
     /// Asks for the acknowledgement of bytes that were posted.
     pub(super) fn ask_wrote(
@@ -595,18 +626,9 @@ impl State {
             bytes: len,
             ..MemHeader::ask(0, Op::Wrote)
         };
-        let token = self.op(Kind::Call(call.clone()))?;
-        let side = self.live(granted.slot, granted.serial);
-        let asked = side.map(|side| side.ask_for(call.user, ask, KVec::new(), token));
-        match asked {
-            Some(Ok(())) => Ok(()),
-            other => {
-                self.take_op(token);
-                Err(match other {
-                    None => Status::Lost,
-                    _ => Status::NoMemory,
-                })
-            }
-        }
+        self.live(granted.slot, granted.serial)
+            .ok_or(Status::Lost)?;
+        let kind = Kind::Call(call.clone());
+        self.ask_peer(granted.slot, call.user, kind, ask, KVec::new())
     }
 }

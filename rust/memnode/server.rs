@@ -200,7 +200,11 @@ impl State {
                 };
                 let side = self.side(slot).ok_or(Violation::State)?;
                 let checked = side.grants.check_written(h.grant, h.addr, h.bytes);
-                let status = checked.err().unwrap_or(Status::Ok);
+                let status = match checked.err() {
+                    None => Status::Ok,
+                    Some(Status::Stale) => self.grant_status(slot, h.grant),
+                    Some(why) => why,
+                };
                 if status == Status::Ok {
                     self.counts.served(true, h.bytes);
                 }

@@ -12,6 +12,7 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::grants::Granted;
 use super::grants::{Lending, Wanting};
 use super::host::{now_ms, Host, State};
 use super::link::MemLink;
@@ -34,27 +35,32 @@ use crate::proto::mem::grant_cache::Lent;
 use crate::proto::mem::grants::{Grant, Grants};
 use crate::proto::mem::link::{End, Link};
 use crate::proto::mem::payload::NodeInfo;
+use crate::proto::mem::room::{CallRoom, Load};
 use crate::proto::mem::server::{Server, ServerSlot};
 use crate::proto::mem::slab::Slot;
 use crate::proto::mem::stall::Stall;
 use crate::proto::mem::status::Status;
 use crate::proto::mem::wire::{MemHeader, Message, Op, Type};
+use crate::proto::sizing::{MEM_RECEIVES, SQ_DEPTH};
 use crate::proto::wire::{self, Header, HEADER_LEN, HEARTBEAT_ASKS, HELLO_MOST};
 use crate::stats::STATS;
 
 /// Receives of a link, and SENDs that the peer may post.
-pub(super) const RX_BLOCKS: u32 = 64;
+pub(super) const RX_BLOCKS: u32 = MEM_RECEIVES;
 /// SENDs that may be under way.
 const TX_SLOTS: u16 = 32;
 /// Bytes of a block or transmit slot: a header and the largest payload.
 pub(super) const BLOCK: usize = 2 * kernel::page::PAGE_SIZE;
-/// Work requests of the send queue.
-pub(super) const SQ_DEPTH: u32 = 512;
 /// Work requests that the WRITEs and READs of programs leave free for messages, registrations and
 /// the chunks of copies, which cannot wait.
 const SQ_RESERVE: u32 = 300;
 /// Bytes of programs' WRITEs and READs that may be under way: what ends a grant waits behind them.
 const CALL_BYTES: u64 = 4 << 20;
+/// The WRITEs and READs of programs that may be under way.
+const CALLS_MOST: Load = Load {
+    bytes: CALL_BYTES,
+    wrs: SQ_DEPTH - SQ_RESERVE,
+};
 /// Grants that a requester may have on a link.
 pub(super) const GRANTS: usize = 64;
 /// Places for grants at the node: a requester uses a grant's place again as soon as it has given
@@ -139,11 +145,10 @@ pub(super) struct Data {
 }
 
 impl Data {
-    /// Bytes that count against [`CALL_BYTES`].
-    fn call_bytes(&self) -> u64 {
-        match self.what {
-            Moved::Call(_) => self.bytes,
-            Moved::Chunk(..) => 0,
+    fn load(&self) -> Load {
+        Load {
+            bytes: self.bytes,
+            wrs: self.wrs,
         }
     }
 }
@@ -191,8 +196,8 @@ pub(super) struct Side {
     /// When the node last had no room for a grant.
     pub(super) refused_ms: Option<u64>,
     pub(super) data: KVec<Option<Data>>,
-    /// The sum of [`Data::call_bytes`].
-    call_bytes: u64,
+    /// The room for bytes of programs' operations.
+    pub(super) call_room: CallRoom,
     pub(super) server: Server<KVec<ServerSlot>>,
     pub(super) grants: Grants<KVVec<Slot<Grant>>>,
     pub(super) registrations: KVec<Registration>,
@@ -254,7 +259,7 @@ impl Side {
             wanting: KVec::new(),
             refused_ms: None,
             data: KVec::new(),
-            call_bytes: 0,
+            call_room: CallRoom::new(CALLS_MOST),
             server: Server::new(KVec::from_elem(None, ASKS_MAX, GFP_KERNEL)?),
             grants: Grants::new(slots(GRANT_PLACES)?),
             registrations: KVec::new(),
@@ -290,13 +295,8 @@ impl Side {
         Ok(self.out.push(Out { message, payload }, GFP_KERNEL)?)
     }
 
-    /// Has the peer asked, for the host itself. ENOMEM.
-    pub(super) fn ask(&mut self, ask: MemHeader, payload: KVec<u8>, token: u64) -> Result {
-        self.ask_for(None, ask, payload, token)
-    }
-
-    /// Has the peer asked, for `user`. ENOMEM.
-    pub(super) fn ask_for(
+    /// Has the peer asked, for `user`, or for the host itself. ENOMEM. See [`State::ask_peer`].
+    pub(super) fn ask(
         &mut self,
         user: Option<u32>,
         ask: MemHeader,
@@ -523,9 +523,15 @@ impl Side {
         if bound + reserve > SQ_DEPTH {
             return Err(Status::Range);
         }
-        let call = matches!(what, Moved::Call(_));
-        let enough = call && self.call_bytes != 0 && self.call_bytes + len > CALL_BYTES;
-        if enough || self.sq_used + bound + reserve > SQ_DEPTH {
+        let chunk = Load {
+            bytes: len,
+            wrs: bound,
+        };
+        let fits = match &what {
+            Moved::Call(call) => self.call_room.fits(call.is_queued(), chunk),
+            Moved::Chunk(..) => true,
+        };
+        if !fits || self.sq_used + bound + reserve > SQ_DEPTH {
             return Err(Status::Again);
         }
         let at = match self.data.iter().position(Option::is_none) {
@@ -583,7 +589,9 @@ impl Side {
                 lent,
                 what,
             };
-            self.call_bytes += data.call_bytes();
+            if let Moved::Call(call) = &data.what {
+                self.call_room.begin(call.is_queued(), data.load());
+            }
             *place = Some(data);
         }
         if failed {
@@ -596,7 +604,9 @@ impl Side {
     pub(super) fn take_data(&mut self, n: u32) -> Option<Data> {
         let data = self.data.get_mut(n as usize).and_then(Option::take)?;
         self.sq_used = self.sq_used.saturating_sub(data.wrs);
-        self.call_bytes -= data.call_bytes();
+        if let Moved::Call(call) = &data.what {
+            self.call_room.end(call.is_queued(), data.load());
+        }
         Some(data)
     }
 
@@ -701,6 +711,14 @@ impl State {
             if queues.is_some_and(|queues| queues.pd.device() == device) {
                 self.fail(slot, Status::Lost);
             }
+        }
+    }
+
+    /// A WRITE on the link of that grant gets no acknowledgement: only the end of the link tells
+    /// when the last byte has landed. Another link may have the slot by now.
+    pub(super) fn fail_unacknowledged(&mut self, granted: Granted) {
+        if self.live(granted.slot, granted.serial).is_some() {
+            self.fail(granted.slot, Status::Lost);
         }
     }
 
