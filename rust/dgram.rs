@@ -6,12 +6,12 @@
 //! table of [`Dgrams`] holds the bound ones, and a link those whose datagram is arriving, or that
 //! are withheld POLLOUT. `transport/dgram.rs` has the sending and receiving of a link.
 //!
-//! Locks, in the order in which they may be taken:
+//! Lock order:
 //! 1. `config`: serialises bind, connect, close and options of SOL_SOCKET. Sleeps. Then the locks
 //!    of links, as those of streams (`socket.rs`). `Link::drain` and `Link::dgram_rx` are taken
 //!    without `config`.
 //! 2. `DgramSock::gathered` (mutex), with no lock of a link below it.
-//! 3. `Dgrams::ports`, `Dgrams::table` (mutexes).
+//! 3. `Dgrams::ports` (mutex), `Dgrams::table` (spinlock).
 //! 4. `DgramSock::inner` (spinlock), with no other lock below it than those of the wait queues.
 //!
 //! No lock is held while data is copied to or from a program, but `config` for an option's value.

@@ -53,7 +53,7 @@ impl Devices {
     }
 }
 
-/// A device, and what has happened to it that no worker has seen.
+/// A device, and its events that no worker has handled yet.
 #[pin_data]
 pub(crate) struct DeviceUse {
     dev: Arc<RdmaDev>,
@@ -148,7 +148,7 @@ pub(crate) struct Module {
     _settings: NetSettings,
 }
 
-/// What is kept for network namespaces without keeping them.
+/// Per-namespace state, which does not keep the network namespaces alive.
 struct Nets {
     sockets: Arc<Sockets>,
     memory: Arc<Memory>,

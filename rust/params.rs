@@ -119,6 +119,12 @@ uint_param!(
     "bytes in one send from which pages are pinned, not copied (default 16384)"
 );
 writable_uint_param!(
+    /// How much at the end of a blocking send is copied, in KiB, though the other pages are pinned:
+    /// the call does not wait until the device has sent it. 0: nothing.
+    COPY_TAIL_KIB, "copy_tail_kib", 64, 0, MOST_COPY_TAIL_KIB,
+    "end of a blocking send that is copied, not pinned, KiB, 0: nothing (default 64)"
+);
+writable_uint_param!(
     /// Whether small messages of a stream wait for the completion of an earlier one, so that they
     /// leave together: 0 or 1.
     AUTOCORKING, "autocorking", 1, 0, 1,
@@ -297,6 +303,9 @@ uint_param!(
 /// The longest time that a call polls, in microseconds: SO_BUSY_POLL needs no privilege, and a
 /// thread is not throttled while it polls.
 pub(crate) const MOST_BUSY_POLL_US: u32 = 100_000;
+
+/// The longest end of a blocking send that is copied: a chunk, in KiB.
+pub(crate) const MOST_COPY_TAIL_KIB: u32 = wire::CHUNK_MAX >> 10;
 
 /// Parameters with a value for each network namespace, in the order of [`NetSetting`]. The
 /// parameter itself is the general value.

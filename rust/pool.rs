@@ -30,7 +30,7 @@ use kernel::alloc::Flags;
 use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
 use kernel::prelude::*;
 use kernel::revocable::Revocable;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::time::Jiffies;
 use kernel::workqueue::{impl_has_work, new_work, Work};
@@ -53,6 +53,7 @@ use crate::kern::contig::{ContigPages, Payload};
 use crate::kern::net::Net;
 use crate::kern::task;
 use crate::params;
+use crate::proto::returns::Returns;
 use crate::proto::wire::{HEADER_LEN, SMALL_MAX};
 use crate::proto::ChanId;
 use cache::{Cache, Copied};
@@ -104,7 +105,7 @@ impl Layout {
     }
 
     /// The links that there are blocks for.
-    fn links_most(&self) -> u32 {
+    pub(crate) fn links_most(&self) -> u32 {
         let links = self.blocks.checked_div(params::LINK_CREDIT.get());
         links.unwrap_or(0)
     }
@@ -166,6 +167,8 @@ pub(crate) struct Pool {
     requests: Mutex<KVec<WindowWaiter>>,
     /// Blocks promised to the peers of links.
     promised: Atomic<u32>,
+    /// [`Returns`]: links whose blocks are about to come back.
+    returns: Atomic<u64>,
     /// Links that this host makes and that have blocks, by the user and the namespace that have
     /// asked for them.
     #[pin]
@@ -248,6 +251,7 @@ impl Pool {
                 waiters <- new_mutex!(KVec::new(), "zrs_pool::waiters"),
                 requests <- new_mutex!(KVec::new(), "zrs_pool::requests"),
                 promised: Atomic::new(0),
+                returns: Atomic::new(0),
                 shares <- Quotas::new(layout.links()),
                 unread,
                 own_queues,
@@ -379,6 +383,22 @@ impl Pool {
         let promised = self.promised.load(Relaxed);
         let taken = promised.saturating_add(self.lent());
         taken.saturating_add(params::LINK_CREDIT.get()) <= self.most_promised(reserve)
+    }
+
+    /// The links whose blocks are about to come back.
+    pub(crate) fn returns(&self) -> Returns {
+        Returns(self.returns.load(Acquire))
+    }
+
+    /// A link that has blocks has begun to end: [`Self::link_gave`] follows.
+    pub(crate) fn link_ends(&self) {
+        self.returns.fetch_add(Returns::ENDS, Full);
+    }
+
+    /// A link that was ending has given its blocks back. The caller continues the links that wait
+    /// for blocks.
+    pub(crate) fn link_gave(&self) {
+        self.returns.fetch_add(Returns::GAVE, Full);
     }
 
     /// The device is being removed: its registrations and queues are destroyed, the memory stays.
@@ -542,6 +562,19 @@ pub(crate) enum Held {
     Block(HeldBlock),
     /// A copy in main memory, made to free memory of the pool.
     Copy(Copied),
+}
+
+impl Held {
+    /// The `len` bytes at `off`. `EINVAL` if they are not all there.
+    pub(crate) fn payload(&self, off: usize, len: usize) -> Result<Payload<'_>> {
+        match self {
+            Self::Block(block) => block.payload(off, len),
+            Self::Copy(copy) => {
+                let bytes = copy.bytes().get(off..).and_then(|b| b.get(..len));
+                Ok(Payload::Bytes(bytes.ok_or(EINVAL)?))
+            }
+        }
+    }
 }
 
 /// A block of a receive queue whose payload is unread. It is returned by

@@ -7,7 +7,7 @@
 //! the `Sock` holds a counted `SkRef` until `release()`; the link and the channel table each hold
 //! an `Arc<Sock>` while the channel is on the wire.
 //!
-//! Locks, in the order in which they may be taken:
+//! Lock order:
 //! 1. `config`: serialises bind, listen and connect. Sleeps.
 //! 2. `Sockets::ports`, `Transport::links`, `RdmaDev` and `Link` mutexes. Sleep.
 //! 3. `Link::tx` (spinlock).
@@ -36,8 +36,10 @@ mod lessee;
 mod linger;
 mod listen;
 mod mapped;
+mod notify;
 mod options;
 pub(crate) mod owner;
+mod pages;
 pub(crate) mod ports;
 mod ready;
 mod recv;
@@ -77,7 +79,7 @@ use crate::kern::trace::{self as tracepoint, DataPath};
 use crate::kern::vma::NewVma;
 use crate::kern::wait::WaitQueue;
 use crate::params;
-use crate::pool::reserve::{Reserved, REFUSED};
+use crate::pool::reserve::{ConnReserved, REFUSED};
 use crate::pool::window::{Gone, Window};
 use crate::pool::Held;
 use crate::proto::addr::{Addr, Ip};
@@ -164,7 +166,7 @@ pub(crate) struct Sock {
     wait: WaitQueue,
 }
 
-/// The program's settings and requests, none of which sending and receiving need. The lock may be
+/// The program's settings and requests, which sending and receiving do not need. The lock may be
 /// taken under that of the connection.
 struct Asked {
     /// The port that the socket holds in [`Ports`], and must give back. Changes under `config`, and
@@ -172,7 +174,7 @@ struct Asked {
     binding: Option<Binding>,
     /// The address given to bind(), if it left the choice of a port to connect() or listen().
     bound_ip: Option<Ip>,
-    /// The owner, who is charged for the socket's memory.
+    /// The owner, to whom the socket's memory is charged.
     owner: Owner,
     /// Options of level IPPROTO_TCP; `None`: none was ever set.
     options: Option<Arc<Options>>,
@@ -211,7 +213,7 @@ pub(crate) struct Inner {
     decision: Option<Arc<Decision>>,
     /// When that is if there is no link, in nanoseconds of the monotonic clock.
     fall_at: Option<u64>,
-    /// What ends that attempt if it fails.
+    /// The event that ends that attempt if it fails.
     ended_by: EndedBy,
     /// The last file descriptor was closed.
     pub(crate) released: bool,
@@ -232,10 +234,12 @@ pub(crate) struct Inner {
     ring: Option<Arc<Ring>>,
     /// The parts of the ring's escape area that are in use.
     escape_area: AreaRing,
+    /// The parts of its small area that are in use.
+    small_area: AreaRing,
     /// Limits on the data that the peer may send before it is read.
     limits: Limits,
     /// Main memory that is promised for the small messages that the peer may send.
-    small_promise: Option<Reserved>,
+    small_promise: Option<ConnReserved>,
     /// Main memory that is promised for data moved out of a window.
     promise: Option<escape::Promise>,
     /// The module watches for lent pages that the program gives back.
@@ -362,6 +366,7 @@ impl Sock {
                     arrived: 0,
                     ring: None,
                     escape_area: AreaRing::default(),
+                    small_area: AreaRing::default(),
                     limits: params::LIMITS,
                     small_promise: None,
                     promise: None,
@@ -415,12 +420,13 @@ impl Sock {
                 let inner = self.inner.lock();
                 let small = u64::from(inner.limits.small);
                 // An earlier attempt to connect may have had other limits.
-                if inner.small_promise.as_ref().map(Reserved::bytes) == Some(small) {
+                if inner.small_promise.as_ref().map(ConnReserved::bytes) == Some(small) {
                     return Ok(());
                 }
                 small
             };
-            let promise = Reserved::new(small).inspect_err(|_| {
+            let pools = &self.ctx.transport.pools;
+            let promise = ConnReserved::new(pools, self.holder(), small).inspect_err(|_| {
                 REFUSED.add(1);
             })?;
             self.inner.lock().small_promise = Some(promise);

@@ -39,7 +39,7 @@ module! {
     license: "GPL",
 }
 
-/// What the module holds while it is loaded. The fields end in this order: nothing that follows
+/// The state of the loaded module. The fields end in this order: nothing that follows
 /// from writing a parameter, no new sockets, no new calls, no devices and so no links on them, then
 /// whatever is left.
 #[pin_data]

@@ -59,7 +59,7 @@ impl DeviceOps for Control {
             ZRS_IOC_PEERS => answer(arg, |p| peers::peers(contexts, p)),
             ZRS_IOC_KEYS => answer(arg, |k| keys::keys(contexts, k)),
             ZRS_IOC_FALLBACK => answer(arg, |f| figures::fallback(sockets, f)),
-            // What an administrator calls is not in question.
+            // The groups do not restrict an administrator's calls.
             ZRS_IOC_MEM_ALLOC | ZRS_IOC_MEM_OPEN | ZRS_IOC_MEM_QUEUE
                 if !params::may_use(&Net::current()) =>
             {

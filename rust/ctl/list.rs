@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the lists of network namespaces have in common in the interface to programs.
+//! The common part of the lists of network namespaces in the interface to programs.
 
 #![deny(unsafe_code)]
 

@@ -221,6 +221,9 @@ impl DgramSock {
         self.autobind_locked(sk)?;
         let mut to = self.sender(sk).reachable(addr).map_err(errno_of)?;
         to.ip = Self::on_interface(sk, to.ip)?;
+        if self.net.is_broadcast(to.ip.v6()) {
+            return Err(ENETUNREACH);
+        }
         let own = chosen.map_or(self.inner.lock().local.ip, |ip| Ip::new(ip, to.ip.scope()));
         if !sk.device_allows(Addr::new(own, 0).into(), to.into()) {
             return Err(ENETUNREACH);

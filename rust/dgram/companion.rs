@@ -85,7 +85,7 @@ fn ends(link: &Link) -> Ends {
     }
 }
 
-/// What only the UDP socket inside can do with the datagrams that are sent.
+/// Properties of sent datagrams that only the UDP socket inside can provide.
 #[derive(Default)]
 pub(super) struct UdpHolds {
     /// UDP_SEGMENT is set: a call sends several datagrams.
@@ -156,7 +156,7 @@ impl DgramSock {
         }
         may_have(&self.net)?;
         let udp = Udp::open(call)?;
-        // No thread sets SO_PEEK_OFF meanwhile: `config` is held.
+        // No other thread sets SO_PEEK_OFF now: `config` is held.
         if self.inner.lock().peek_off.is_some() {
             udp.set_peek_off(0);
         }
@@ -265,7 +265,8 @@ impl DgramSock {
             bytes: msg.len() as u32,
             hash: (hash >> 32) as u32,
         };
-        let reachable = || !self.net.is_own(to.ip.v6(), to.ip.scope());
+        let for_one = || !self.net.is_broadcast(to.ip.v6());
+        let reachable = || for_one() && !self.net.is_own(to.ip.v6(), to.ip.scope());
         let now = now_ns();
         let route = self.ctx.destinations.lock().route(&sent, now, reachable);
         if route == Route::Udp {
@@ -366,7 +367,7 @@ impl DgramSock {
 
     /// The queue of the next datagram, whose turn it is then; `None`: both are empty.
     /// `in_udp`: that of UDP is not. With SO_PEEK_OFF the own one has all turns, so that datagrams
-    /// are received in the order in which a program has peeked at them.
+    /// are received in the order of the peeks.
     fn next_queue(&self, in_udp: bool, peek: bool) -> Option<Queue> {
         let mut inner = self.inner.lock();
         let off = inner.peek_off.filter(|_| peek);

@@ -5,11 +5,14 @@
 
 #![deny(unsafe_code)]
 
+use core::ops;
+
+use kernel::alloc::flags::GFP_NOWAIT;
 use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
-use kernel::rbtree::RBTree;
+use kernel::rbtree::{RBTree, RBTreeNode};
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{new_mutex, Arc, Mutex};
+use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
 use super::DgramSock;
 use crate::kern::errno::ECONNREFUSED;
@@ -19,7 +22,7 @@ use crate::proto::addr::{Addr, Bound};
 use crate::proto::dgram::destinations::{self, Destinations};
 use crate::proto::dgram::receivers::{Entry, Place, Receiver, Receivers, Turn};
 use crate::proto::dgram::wire::{PortState, Ports as DgramPorts};
-use crate::proto::ports::hash;
+use crate::proto::ports::{hash, Map, NoMemory};
 use crate::socket::ports::Ports;
 use crate::transport::context::Transport;
 use crate::transport::dgram::{Begin, Blocks, Change, DgramReceiver};
@@ -37,8 +40,9 @@ pub(crate) struct Dgrams {
     pub(super) transport: Arc<Transport>,
     #[pin]
     pub(super) ports: Mutex<Ports>,
+    /// A spinlock: each datagram that arrives takes it, and no thread that is preempted holds it.
     #[pin]
-    table: Mutex<Table>,
+    table: SpinLock<Table>,
     /// How destinations of sockets that also speak UDP are reached.
     #[pin]
     pub(super) destinations: Mutex<Known>,
@@ -49,16 +53,38 @@ pub(crate) struct Dgrams {
 
 /// The bound sockets.
 struct Table {
-    receivers: Receivers<RBTree<Place, Entry<u64>>, RBTree<Turn, Place>, u64>,
+    receivers: Receivers<AtomicTree<Place, Entry<u64>>, AtomicTree<Turn, Place>, u64>,
     /// By number.
     socks: RBTree<u64, Arc<DgramSock>>,
+}
+
+/// A tree that is changed under a spinlock.
+struct AtomicTree<K, V>(RBTree<K, V>);
+
+impl<K: Ord + Copy, V: Copy> Map<K, V> for AtomicTree<K, V> {
+    fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.0.get_mut(key)
+    }
+
+    fn first(&self, from: ops::Bound<&K>) -> Option<(K, V)> {
+        self.0.first(from)
+    }
+
+    fn insert(&mut self, key: K, value: V) -> core::result::Result<(), NoMemory> {
+        let added = self.0.try_create_and_insert(key, value, GFP_NOWAIT);
+        added.map(drop).map_err(|_| NoMemory)
+    }
+
+    fn remove(&mut self, key: &K) {
+        Map::remove(&mut self.0, key);
+    }
 }
 
 impl Dgrams {
     /// A context without sockets. Sleeps. ENOMEM.
     pub(crate) fn new(transport: Arc<Transport>) -> Result<Arc<Self>> {
         let table = Table {
-            receivers: Receivers::new(RBTree::new(), RBTree::new()),
+            receivers: Receivers::new(AtomicTree(RBTree::new()), AtomicTree(RBTree::new())),
             socks: RBTree::new(),
         };
         let known = KVVec::from_elem(None, DESTINATIONS, GFP_KERNEL)?;
@@ -66,7 +92,7 @@ impl Dgrams {
             try_pin_init!(Self {
                 transport,
                 ports <- new_mutex!(Ports::new(), "zrs_dgrams::ports"),
-                table <- new_mutex!(table, "zrs_dgrams::table"),
+                table <- new_spinlock!(table, "zrs_dgrams::table"),
                 destinations <- new_mutex!(Known::new(known), "zrs_dgrams::destinations"),
                 secret: random_u64(),
                 last: Atomic::new(0),
@@ -95,10 +121,9 @@ impl Dgrams {
             remote: None,
             reuse_port,
         };
+        let node = RBTreeNode::new(sock.number, sock.clone(), GFP_KERNEL)?;
         let mut table = self.table.lock();
-        let node =
-            RBTree::try_create_and_insert(&mut table.socks, sock.number, sock.clone(), GFP_KERNEL);
-        node?;
+        table.socks.insert(node);
         let added = table.receivers.insert(sock.net.id(), port, receiver);
         added.map_err(|_| {
             let _ = table.socks.remove(&sock.number);
@@ -127,7 +152,7 @@ impl Dgrams {
         new.map_err(|_| ENOMEM)
     }
 
-    /// The socket that takes a datagram for `to` from `from`. Sleeps.
+    /// The socket that takes a datagram for `to` from `from`. Does not sleep.
     fn find(&self, net: &Net, to: Addr, from: Addr) -> Option<Arc<DgramSock>> {
         let hash = (hash(self.secret, net.id(), to, from) >> 32) as u32;
         let table = self.table.lock();
@@ -146,7 +171,7 @@ impl Dgrams {
             .then_some((sock, to, from))
     }
 
-    /// The first socket with a number of at least `number`. Sleeps.
+    /// The first socket with a number of at least `number`. Does not sleep.
     pub(super) fn sock_from(&self, number: u64) -> Option<Arc<DgramSock>> {
         let table = self.table.lock();
         let cursor = table.socks.cursor_lower_bound(&number)?;

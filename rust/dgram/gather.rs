@@ -174,7 +174,7 @@ impl DgramSock {
         }
     }
 
-    /// Sends the datagram that is not whole as it is. What has no room counts as dropped. Sleeps.
+    /// Sends the datagram that is not whole as it is. Bytes without room count as dropped. Sleeps.
     fn send_rest(self: &Arc<Self>, sk: &Sk) {
         let rest = {
             let mut gathered = self.gathered.lock();
@@ -194,9 +194,9 @@ impl DgramSock {
         }
     }
 
-    /// Sends the bytes of a call, in as many datagrams as UDP_SEGMENT says. Once the first one is
-    /// on its way, the others wait for room as with a call that blocks; what gets none is dropped,
-    /// and counted. Sleeps.
+    /// Sends the bytes of a call, in datagrams of the size that UDP_SEGMENT says. Once the first
+    /// one is on its way, the others wait for room as with a call that blocks; those without room
+    /// are dropped, and counted. Sleeps.
     pub(super) fn send_bytes(
         self: &Arc<Self>,
         sk: &Sk,

@@ -108,7 +108,7 @@ impl DgramSock {
         Ok(Pinned { pins, lent })
     }
 
-    /// Pins the pages of the next bytes of the call, as many as are in one piece.
+    /// Pins the pages of the next bytes of the call, up to the end of the contiguous piece.
     fn extract(msg: &mut SendMsg<'_>) -> Result<PinnedPages> {
         let len = msg.len();
         match PinnedPages::extract(msg.iter(), len)? {

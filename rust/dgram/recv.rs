@@ -13,7 +13,6 @@ use kernel::sync::{Arc, UniqueArc};
 
 use super::{DgramSock, Inner};
 use crate::kern::errno::ECONNREFUSED;
-use crate::kern::memcg::CHARGED;
 use crate::kern::sock::dgram::Arrival;
 use crate::kern::sock::filter::Packet;
 use crate::kern::sock::msg::RecvMsg;
@@ -152,7 +151,7 @@ impl DgramSock {
             let name = sk.cgroup_recvmsg(datagram.from.into());
             msg.set_name(sk, name);
         }
-        // As UDP: not for what is before the offset of SO_PEEK_OFF, if all the rest is given and
+        // As UDP: not for the bytes before the offset of SO_PEEK_OFF, if all the rest is given and
         // leaves room.
         if given < len && room <= len - from {
             msg.set_truncated();
@@ -213,9 +212,9 @@ impl DgramSock {
             }
         }
         let most = if maps { whole_blocks(total) } else { 0 };
-        let data = self.memcg.charge(|| -> Result<_> {
-            let data = Data::new(blocks, total, most, CHARGED)?;
-            Ok(UniqueArc::new(data, CHARGED)?)
+        let data = self.memcg.charge_arrived(|flags| {
+            let data = Data::new(blocks, total, most, flags)?;
+            Ok(UniqueArc::new(data, flags)?)
         });
         match data {
             Ok(data) => {
@@ -229,8 +228,8 @@ impl DgramSock {
         }
     }
 
-    /// Shows a datagram that has arrived to the socket's filter, if it has one, and cuts off what
-    /// that does not keep. An error: it is to be dropped. Sleeps.
+    /// Shows a datagram that has arrived to the socket's filter, if it has one, and cuts off the
+    /// bytes that the filter does not keep. An error: the caller drops the datagram. Sleeps.
     fn filter(&self, from: Addr, to: Ip, data: &mut Data) -> Result {
         let (sk, port) = {
             let inner = self.inner.lock();
@@ -246,7 +245,8 @@ impl DgramSock {
             .charge(|| Packet::new(&sk, local, from.into(), len))?;
         data.for_each_piece(0, len, |piece| packet.add(piece))?;
         let keep = packet.filter(&sk).ok_or(EPERM)?;
-        self.memcg.charge(|| data.truncate(keep, CHARGED))
+        self.memcg
+            .charge_arrived(|flags| data.truncate(keep, flags))
     }
 
     /// Enlarges the storage of the queue if it has no slot left. Without memory the next datagram
@@ -259,15 +259,14 @@ impl DgramSock {
             }
             (2 * inner.rx.slots()).max(SLOTS)
         };
-        let mut slots = KVVec::new();
-        let made = self.memcg.charge(|| -> Result {
-            slots.reserve(want, CHARGED)?;
+        let made = self.memcg.charge_arrived(|flags| {
+            let mut slots = KVVec::with_capacity(want, flags)?;
             for _ in 0..want {
-                slots.push(None, CHARGED)?;
+                slots.push(None, flags)?;
             }
-            Ok(())
+            Ok(slots)
         });
-        if made.is_ok() {
+        if let Ok(slots) = made {
             let old = self.inner.lock().rx.move_to(slots);
             drop(old);
         }

@@ -138,6 +138,7 @@ impl DgramSock {
                 return Err(if to.ip.is_v4() { ENETUNREACH } else { EINVAL });
             }
         }
+        self.check_for_one(to.ip)?;
         let source = Addr::new(control.source.unwrap_or(sender.local), 0);
         if control.interface != 0 && sk.interface_to(source.into(), to.into()) != control.interface
         {
@@ -150,6 +151,20 @@ impl DgramSock {
                 .segment
                 .unwrap_or_else(|| self.udp_options.segment()),
         })
+    }
+
+    /// ENETUNREACH for the broadcast address of a network of this host. The host that the last
+    /// datagram went to is not looked up again.
+    fn check_for_one(&self, ip: Ip) -> Result {
+        let known = {
+            let inner = self.inner.lock();
+            let last = inner.tx_link.as_ref();
+            last.is_some_and(|(last, ..)| last.ip == ip)
+        };
+        if !known && self.net.is_broadcast(ip.v6()) {
+            return Err(ENETUNREACH);
+        }
+        Ok(())
     }
 
     /// The destination that the programs of the socket's control group leave of `to`, which the
@@ -254,7 +269,7 @@ impl DgramSock {
         Ok(sent)
     }
 
-    /// Counts a datagram of `len` bytes, of which `copied` were copied.
+    /// Counts a datagram of `len` bytes, `copied` bytes among them copied.
     pub(super) fn count_sent(&self, len: usize, copied: usize) {
         self.counters.tx_bytes.add(len as u64);
         self.counters.tx_datagrams.add(1);

@@ -16,6 +16,7 @@ use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, Wo
 use super::cache::Cache;
 use super::device::RdmaDev;
 use super::lessee::{DeviceLinks, Directory, Lessee};
+use super::quota::{Quotas, Room};
 use super::reclaim::RECLAIM_MS;
 use crate::ib::device::Device;
 use crate::kern::fault;
@@ -58,6 +59,10 @@ pub(crate) struct Pools {
     pub(crate) caches: Mutex<KVec<Arc<Cache>>>,
     #[pin]
     window_waiters: DelayedWork<Pools, WINDOW_WAITERS>,
+    /// Memory that is promised to connections. Its room is set with each promise: it follows a
+    /// parameter.
+    #[pin]
+    pub(super) promises: Quotas,
     /// Lessees whose programs may have mapped pages.
     #[pin]
     pub(crate) mapped: Mutex<KVec<Arc<dyn Lessee>>>,
@@ -87,6 +92,7 @@ impl Pools {
                 untried: Atomic::new(0),
                 tried <- crate::new_wait_queue!("zrs_pools::tried"),
                 caches <- new_mutex!(KVec::new(), "zrs_pools::caches"),
+                promises <- Quotas::new(Room { all: 0, users: 0 }),
                 window_waiters <- new_delayed_work!("zrs_pools::window_waiters"),
                 mapped <- new_mutex!(KVec::new(), "zrs_pools::mapped"),
                 reclaim <- new_delayed_work!("zrs_pools::reclaim"),

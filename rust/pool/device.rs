@@ -26,9 +26,11 @@ use crate::kern::net::Net;
 use crate::kern::task::now_ns;
 use crate::net_warn_ratelimited;
 use crate::params;
+use crate::proto::sizing::{MEM_RECEIVES, MIN_SGE, SQ_DEPTH};
 use crate::stats::STATS;
 use crate::uapi::{
-    ZRS_LACK_OTHER, ZRS_LACK_QP_WR, ZRS_LACK_RECV_SGE, ZRS_LACK_REG, ZRS_LACK_SEND_SGE,
+    ZRS_LACK_CQE, ZRS_LACK_OTHER, ZRS_LACK_QP_WR, ZRS_LACK_RECV_SGE, ZRS_LACK_REG,
+    ZRS_LACK_SEND_SGE,
 };
 
 /// Time until the second attempt to make a pool, in nanoseconds: the search for memory moves other
@@ -206,8 +208,8 @@ impl RdmaDev {
         }
     }
 
-    /// A port of the device has come up: the pool goes by its rate from now on. (A port that was
-    /// down when the pool was made has reported none.) Sleeps.
+    /// A port of the device has come up, or has another rate: the pool goes by its rate from then
+    /// on. (A port that was down when the pool was made has reported none.) Sleeps.
     pub(crate) fn port_active(&self) {
         let (device, pool) = {
             let state = self.state.lock();
@@ -274,9 +276,14 @@ impl RdmaDev {
     }
 }
 
-/// Least number of scatter/gather elements of a send: the header, and 4 KiB of a program's memory,
-/// which may lie in two pages. Chunks are as short as a device's elements ask for.
-const MIN_SGE: u32 = 3;
+/// Least number of work requests of a queue: those of a send queue, and the last one of a link of
+/// memory nodes.
+const MIN_WR: u32 = SQ_DEPTH + 1;
+
+/// Completions of a link that has `receives` posted: those, all of the send queue, the last ones.
+fn beside_receives(receives: u32) -> u32 {
+    receives + MIN_WR + 1
+}
 
 /// A limit of a device that is less than what ZRS needs.
 #[derive(Clone, Copy)]
@@ -302,6 +309,7 @@ impl Lack {
             ZRS_LACK_SEND_SGE => "max_send_sge",
             ZRS_LACK_RECV_SGE => "max_recv_sge",
             ZRS_LACK_QP_WR => "max_qp_wr",
+            ZRS_LACK_CQE => "max_cqe",
             _ => "a limit",
         }
     }
@@ -322,7 +330,12 @@ fn lacking(attrs: &Attrs) -> Option<Lack> {
         (ZRS_LACK_REG, attrs.fast_registration.into(), 1),
         (ZRS_LACK_SEND_SGE, attrs.max_send_sge, MIN_SGE),
         (ZRS_LACK_RECV_SGE, attrs.max_recv_sge, RECV_SGE),
-        (ZRS_LACK_QP_WR, attrs.max_qp_wr, credit),
+        (ZRS_LACK_QP_WR, attrs.max_qp_wr, credit.max(MIN_WR)),
+        (
+            ZRS_LACK_CQE,
+            attrs.max_cqe,
+            beside_receives(credit.max(MEM_RECEIVES)),
+        ),
     ];
     let short = limits.into_iter().find(|(_, has, needs)| has < needs);
     short.map(|(limit, has, needs)| Lack { limit, has, needs })
@@ -356,7 +369,11 @@ fn fill_pool(
 ) -> Result<Arc<Pool>> {
     let attrs = device.attrs();
     let shares = shares_receives(&attrs);
-    let most = if shares { attrs.max_srq_wr } else { u32::MAX };
+    let most = match shares {
+        // A link's completion queue has room for all receives of the queue.
+        true => attrs.max_srq_wr.min(attrs.max_cqe - beside_receives(0)),
+        false => u32::MAX,
+    };
     let layout = Layout::new(cache.pages(), most)?;
     let mem = Arc::new(
         ContigPages::new(layout.pages, device.numa_node())?,

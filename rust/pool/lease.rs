@@ -33,7 +33,7 @@ use kernel::workqueue::WorkItem;
 use super::cache::Cache;
 use super::device::Verbs;
 use super::extent::Extent;
-use super::lessee::{same, Lessee};
+use super::lessee::{same, KeyHolder, Lessee};
 use super::reserve::Reserved;
 use super::window::{Window, WindowUse};
 use super::Pool;
@@ -102,6 +102,14 @@ enum RevokePolicy {
     Any,
     /// Windows in use of at most this many pages.
     Small(usize),
+}
+
+/// An unused window, on its way back to the pool.
+enum Unused {
+    /// The link is to make its remote key invalid.
+    Valid(Arc<dyn KeyHolder>, WindowUse),
+    /// The peer cannot write into it, and no program has its pages.
+    Ended(Arc<Window>),
 }
 
 /// The request of a socket for a window, while there is none.
@@ -631,9 +639,8 @@ impl Pool {
         let _ = self.pools.queue.enqueue(self.clone());
     }
 
-    /// Has the keys of unused windows made invalid by their links, where that is enough. Such a
-    /// window is in use until its link has done it, or has failed; a link that takes too long ends.
-    fn invalidate(&self) {
+    /// Ends the links that have not made the key of an unused window invalid in time.
+    fn end_late_holders(&self) {
         let wait = key_wait_ns();
         loop {
             let late = {
@@ -645,50 +652,56 @@ impl Pool {
             };
             match late {
                 Some(holder) => holder.key_stays("it takes no messages"),
-                None => break,
-            }
-        }
-        loop {
-            let begun = {
-                let windows = self.windows.lock();
-                let mut unused = windows.iter().filter(|w| w.is_unused());
-                unused.find_map(Window::begin_invalidation)
-            };
-            // Not under the lock: links have locks of their own.
-            match begun {
-                Some((holder, key)) => holder.invalidate(key),
                 None => return,
             }
         }
     }
 
-    /// Returns unused windows to the pool. Their registrations are removed, so that the peer
-    /// cannot write; if that fails, the window's pages are leased for ever. A window with
-    /// mapped pages is returned when the program has released them, which a later call checks
-    /// again; or when the device is gone, as the memory cannot be leased again then. Sleeps.
+    /// What is to be done for an unused window, if for any. `verbs`: as [`Window::deregister`].
+    /// Sleeps.
+    fn next_unused(&self, verbs: Option<&Verbs>) -> Option<Unused> {
+        let mut windows = self.windows.lock();
+        for i in 0..windows.len() {
+            // Each window is judged once: it may become unused at any time, and its pages are free
+            // only after its registration has ended.
+            let Some(window) = windows.get(i).filter(|w| w.is_unused()) else {
+                continue;
+            };
+            if let Some((holder, key)) = window.begin_invalidation() {
+                return Some(Unused::Valid(holder, key));
+            }
+            window.deregister(verbs);
+            if verbs.is_none() || window.is_lost() || window.is_whole() {
+                return windows.remove(i).ok().map(Unused::Ended);
+            }
+        }
+        None
+    }
+
+    /// Returns unused windows to the pool. Their keys are made invalid by their links, where that
+    /// is enough: such a window is in use until its link has done it, or has failed. Otherwise the
+    /// registrations are removed, so that the peer cannot write; if that fails, the window's pages
+    /// are leased for ever. A window with mapped pages is returned when the program has released
+    /// them, which a later call checks again; or when the device is gone, as the memory cannot be
+    /// leased again then. Sleeps.
     pub(crate) fn reap(&self) {
-        self.invalidate();
+        self.end_late_holders();
         loop {
             let verbs = self.verbs();
-            let gone = verbs.is_none();
-            let window = {
-                let mut windows = self.windows.lock();
-                windows
-                    .iter()
-                    .filter(|w| w.is_unused())
-                    .for_each(|w| w.deregister(verbs.as_deref()));
-                let free = |w: &Arc<Window>| w.is_unused() && (gone || w.is_lost() || w.is_whole());
-                match windows.iter().position(free) {
-                    Some(i) => windows.remove(i),
-                    None => return,
+            let window = match self.next_unused(verbs.as_deref()) {
+                // Not under the lock: links have locks of their own.
+                Some(Unused::Valid(holder, key)) => {
+                    holder.invalidate(key);
+                    continue;
                 }
+                Some(Unused::Ended(window)) => window,
+                None => return,
             };
-            let Ok(window) = window else { return };
             // In this order: the peer cannot write any more, unread data is forgotten, the pages
             // are free for other leases.
             window.set_gone();
             window.forget();
-            if gone {
+            if verbs.is_none() {
                 window.give_pages();
                 continue;
             }

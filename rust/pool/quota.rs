@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Quotas of users and network namespaces, with memory and a lock: for the links that have blocks
-//! of a pool, for channels (`transport/conn_table.rs`), and for the links that datagrams make
-//! (`transport/links.rs`). `proto/quota.rs` has the rule.
+//! of a pool, for channels (`transport/conn_table.rs`), for the links that datagrams make
+//! (`transport/links.rs`), and for promised memory (`reserve.rs`). `proto/quota.rs` has the rule.
 //!
 //! Locks: the counts are a leaf.
 
@@ -65,10 +65,26 @@ impl Quotas {
 
     /// Counts one more for `holder`. Sleeps. EDQUOT, ENOMEM.
     pub(crate) fn take(&self, holder: Holder) -> Result {
+        self.take_by(|counts| counts.take(holder))
+    }
+
+    /// Counts `units` for `holder`, of what `room` has at present, where `all` are used. Sleeps.
+    /// EDQUOT, ENOMEM.
+    pub(super) fn take_units(&self, holder: Holder, units: u32, room: Room, all: u32) -> Result {
+        self.take_by(|counts| {
+            counts.set_shares(room.shares());
+            counts.take_units(holder, units, all)
+        })
+    }
+
+    fn take_by(
+        &self,
+        mut take: impl FnMut(&mut Quota<KVVec<QuotaCount>>) -> Result<(), QuotaError>,
+    ) -> Result {
         loop {
             let wanted = {
                 let mut counts = self.counts.lock();
-                match counts.take(holder) {
+                match take(&mut counts) {
                     Ok(()) => return Ok(()),
                     Err(QuotaError::User | QuotaError::Net) => return Err(EDQUOT),
                     Err(QuotaError::Crowded) => counts.wanted(),
@@ -91,5 +107,10 @@ impl Quotas {
     /// One that was counted for `holder` is gone.
     pub(crate) fn give(&self, holder: Holder) {
         self.counts.lock().give(holder);
+    }
+
+    /// `units` that were counted for `holder` are gone.
+    pub(super) fn give_units(&self, holder: Holder, units: u32) {
+        self.counts.lock().give_units(holder, units);
     }
 }

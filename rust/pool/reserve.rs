@@ -8,10 +8,14 @@
 
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::Arc;
 
+use super::context::Pools;
+use super::quota::{percent_of, Room};
 use crate::kern::cpu;
-use crate::kern::errno::ENOBUFS;
+use crate::kern::errno::{EDQUOT, ENOBUFS};
 use crate::params;
+use crate::proto::quota::Holder;
 use crate::stats::Counter;
 
 static PROMISED: Atomic<u64> = Atomic::new(0);
@@ -19,32 +23,72 @@ static PROMISED: Atomic<u64> = Atomic::new(0);
 /// Connects that were refused because no memory could be promised.
 pub(crate) static REFUSED: Counter = Counter::new();
 
+/// Memory is shared among users in units of this many bytes.
+const UNIT: u64 = 4096;
+
+/// The part of the limit that is for the administrator's connections, in percent.
+const ADMIN_PERCENT: u32 = 5;
+
 /// A promise of this many bytes, until it is dropped.
 pub(crate) struct Reserved(u64);
 
-impl Reserved {
-    /// Promises `bytes`. ENOBUFS if that is more than `escape_mib` allows. Any context.
-    pub(crate) fn new(bytes: u64) -> Result<Self> {
-        Self::within(bytes, most())
-    }
+/// A promise to a connection, which counts for its user and network namespace.
+pub(crate) struct ConnReserved {
+    reserved: Reserved,
+    pools: Arc<Pools>,
+    holder: Holder,
+}
 
-    /// The same for a window: the last quarter of the limit is reserved for connections.
-    pub(crate) fn for_window(bytes: u64) -> Result<Self> {
-        Self::within(bytes, most() / 4 * 3)
-    }
-
-    fn within(bytes: u64, most: u64) -> Result<Self> {
-        let reserved = Self::kept(bytes);
-        if promised() > most {
-            // Dropping `reserved` takes the promise back.
-            return Err(ENOBUFS);
-        }
-        Ok(reserved)
+impl ConnReserved {
+    /// Promises `bytes` to a connection of `holder`. Sleeps.
+    ///
+    /// Errors: ENOBUFS if that is more than `escape_mib` allows, or than the share of the holder;
+    /// ENOMEM.
+    pub(crate) fn new(pools: &Arc<Pools>, holder: Holder, bytes: u64) -> Result<Self> {
+        let most = units(most());
+        let room = Room {
+            all: most,
+            users: most - percent_of(most, ADMIN_PERCENT),
+        };
+        let taken = pools
+            .promises
+            .take_units(holder, units(bytes), room, units(promised()));
+        taken.map_err(|e| if e == EDQUOT { ENOBUFS } else { e })?;
+        let this = Self {
+            reserved: Reserved::kept(bytes),
+            pools: pools.clone(),
+            holder,
+        };
+        // Otherwise dropping it takes the promise back.
+        (promised() <= self::most()).then_some(this).ok_or(ENOBUFS)
     }
 
     /// How many bytes it promises.
     pub(crate) fn bytes(&self) -> u64 {
-        self.0
+        self.reserved.0
+    }
+}
+
+impl Drop for ConnReserved {
+    fn drop(&mut self) {
+        let n = units(self.reserved.0);
+        self.pools.promises.give_units(self.holder, n);
+    }
+}
+
+/// How many units `bytes` are.
+fn units(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
+}
+
+impl Reserved {
+    /// Promises `bytes` to a window. ENOBUFS if that is more than `escape_mib` allows, whose last
+    /// quarter is reserved for connections. Any context.
+    pub(crate) fn for_window(bytes: u64) -> Result<Self> {
+        let reserved = Self::kept(bytes);
+        // Otherwise dropping it takes the promise back.
+        let fits = promised() <= most() / 4 * 3;
+        fits.then_some(reserved).ok_or(ENOBUFS)
     }
 
     /// Promises `bytes` without checking the limit: they are a part of a larger promise that ends

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The list of the sockets that TCP carries. They have no channel, and no port of ours, by which
-//! they would be found.
+//! The list of the sockets that TCP carries. They have no channel and no ZRS port, so no other
+//! table has them.
 
 #![deny(unsafe_code)]
 
@@ -13,7 +13,7 @@ use super::Sock;
 use crate::kern::net::Net;
 use crate::kern::sock::tcp::Tcp;
 
-/// The sockets that TCP carries, by numbers in the order in which they came to be so.
+/// The sockets that TCP carries, by increasing numbers.
 #[derive(Default)]
 pub(super) struct Carried {
     last: u64,

@@ -9,7 +9,8 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::linger::Linger;
-use super::send::{Notify, SendLock};
+use super::notify::Notify;
+use super::send::SendLock;
 use super::{recv, try_lock, Counters, Inner, Sock};
 use crate::kern::errno::{ECONNRESET, ENOTCONN};
 use crate::kern::sock::msg::SendMsg;

@@ -88,7 +88,7 @@ impl ConnOps for Sock {
             return None;
         }
         let held = corked && inner.cork.is_auto();
-        let commit = inner.conn.commit(plan, in_slot, held, seq, done)?;
+        let commit = inner.conn.commit(plan, payload, held, seq, done)?;
         let charge = match (in_slot, corked) {
             (true, true) => inner.charge_corked(self),
             (true, false) => inner.charge_copy(self, plan.len()),
@@ -122,6 +122,10 @@ impl ConnOps for Sock {
             next.window = inner.window.as_ref().and_then(WindowUse::new);
         }
         next
+    }
+
+    fn copies_small(&self) -> bool {
+        self.inner.lock().copies_small()
     }
 
     fn copy_payload(&self, pool: &Pool, block: u32, len: usize) -> Result<Copied> {

@@ -352,11 +352,11 @@ impl Sock {
     /// The address that connect() uses to reach `ip`. EINVAL: link-local, and without an interface,
     /// or with another one than the socket is bound to; or the socket is bound to IPv6, and `ip` is
     /// IPv4. EAFNOSUPPORT: bound to IPv4, and `ip` is IPv6. ENETUNREACH: a multicast or broadcast
-    /// address; or IPv4, and the socket is IPv6-only.
+    /// address, also of a network of this host; or IPv4, and the socket is IPv6-only.
     fn reachable(&self, mut ip: Ip) -> Result<Ip> {
         let sk = self.sk().ok_or(EINVAL)?;
         let bound = self.asked.lock().address().filter(|ip| *ip != Ip::ANY);
-        if ip.is_for_many() {
+        if ip.is_for_many() || self.net.is_broadcast(ip.v6()) {
             return Err(ENETUNREACH);
         }
         if ip.is_any() {

@@ -70,7 +70,7 @@ impl Sockets {
     }
 
     /// The module is being unloaded: no socket is open any more, so that no decision is handed
-    /// over. Waits until those that were have run. Sleeps.
+    /// over. Waits until all pending decisions have run. Sleeps.
     pub(crate) fn stop(&self) {
         self.decisions.flush();
     }

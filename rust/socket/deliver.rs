@@ -55,7 +55,7 @@ pub(super) fn deliver(
     };
     match event {
         // Woken under the lock: a thread that sees the connection open and then waits for new
-        // events must not get this one later.
+        // events must not get this event later.
         Event::Opened => {
             if let Some(local) = local {
                 Sock::opened(inner, local);
@@ -75,12 +75,12 @@ pub(super) fn deliver(
                 Some(Held::Block(block)) => block.born(),
                 _ => task::now_ns(),
             };
-            push(inner, h, None, 0, held.take(), born)?;
+            push(inner, h, None, 0, held, born)?;
         }
         Event::Written { off, pad } => {
             let window = inner.window.as_ref();
             let born = window.map(|w| w.arrived(off as usize, h.len as usize, h.dst));
-            push(inner, h, Some(off), pad, None, born.unwrap_or(0))?;
+            push(inner, h, Some(off), pad, &mut None, born.unwrap_or(0))?;
         }
         Event::Revoked => sock.on_revoked(inner),
         _ => {}
@@ -96,27 +96,35 @@ pub(super) fn deliver(
     Ok(Delivery::Done(event, follow))
 }
 
-/// Appends received data to the socket's queue, and to its ring if it has one.
+/// Appends received data to the socket's queue, and to its ring if it has one. Takes `held`, but
+/// for a message that is copied to the ring.
 fn push(
     inner: &mut Inner,
     h: &Header,
     window_off: Option<u32>,
     pad: u32,
-    held: Option<Held>,
+    held: &mut Option<Held>,
     born: u64,
 ) -> Result<(), Violation> {
+    let moved = match &*held {
+        Some(held) => inner.copy_small(held, h.len),
+        None => Moved::No,
+    };
     let segment = Segment {
         pos: h.pos,
         len: h.len,
         window_off,
         pad,
         // Blocks are never mapped: their data is read by recv().
-        claimed: window_off.is_none(),
-        held,
+        claimed: window_off.is_none() && moved == Moved::No,
+        held: match moved {
+            Moved::No => held.take(),
+            _ => None,
+        },
         taken: 0,
         mapped: 0,
         born,
-        moved: Moved::No,
+        moved,
     };
     let index = inner.rx.push(segment)?;
     inner.arrived += 1;

@@ -7,13 +7,11 @@
 #![deny(unsafe_code)]
 
 use kernel::alloc::kvec::KVVec;
-use kernel::alloc::Flags;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::recv::release_held;
 use super::{Inner, Sock};
-use crate::kern::memcg::CHARGED;
 use crate::kern::task::now_ns;
 use crate::kern::trace::{self, EscapedFrom};
 use crate::pool::cache::Copied;
@@ -89,12 +87,6 @@ impl Sock {
             let age = born.map_or(0, |born| now_ns().saturating_sub(born) / 1000);
             (self.ends(), len, of, age)
         });
-    }
-
-    /// Runs the allocation `f`, charged to the socket's owner. If that fails, runs it again
-    /// uncharged: the memory was promised.
-    pub(crate) fn promised<R>(&self, f: impl Fn(Flags) -> Result<R>) -> Result<R> {
-        self.charge(|| f(CHARGED)).or_else(|_| f(GFP_KERNEL))
     }
 
     /// Moves a message from the window to a copy that recv() reads.

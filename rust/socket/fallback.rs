@@ -3,7 +3,7 @@
 //! connect() in mode AUTO: by ZRS or by TCP. `proto/fallback.rs` has the reasons.
 //!
 //! The inner TCP socket is made in connect(), in the program's context, before the attempt to
-//! connect with ZRS. That attempt has a [`Decision`]. Whoever ends it, in any context, records the
+//! connect with ZRS. That attempt has a [`Decision`]. The context that ends it records the
 //! outcome there and hands it to the queue of decisions. The worker then releases the inner TCP
 //! socket, or connects it and lets it carry the socket; until then the socket is connecting. So
 //! there is never more than one connection under way. The link, though, goes on being made: the
@@ -142,9 +142,9 @@ impl Sock {
     }
 
     /// Starts an attempt to connect, with ZRS if nothing speaks for TCP. If TCP carries the socket
-    /// when this fails, the connection is to be made with that. Under `config`. Sleeps.
+    /// when this fails, the caller connects with TCP. Under `config`. Sleeps.
     pub(super) fn begin_attempt(self: &Arc<Self>, addr: Addr, call: &SockCall<'_>) -> Result {
-        // What is known is about the address that the control groups' programs leave.
+        // The cache is keyed by the address that the control groups' programs leave.
         let to = self.destination(addr)?;
         if !self.may_fall_back() {
             return self.begin_zrs(to);
@@ -177,8 +177,8 @@ impl Sock {
         Err(e)
     }
 
-    /// What is known about the peer of a new connection: the reason to use TCP at once; whether a
-    /// link to it is up. Sleeps.
+    /// Looks up the peer of a new connection: the reason to use TCP at once; whether a link to it
+    /// is up. Sleeps.
     fn look_at_peer(self: &Arc<Self>, to: Addr) -> (Option<Why>, bool) {
         if params::DRAIN.get() != 0 {
             return (Some(Why::Drain), false);
@@ -369,7 +369,7 @@ impl Sock {
         self.wake_state();
     }
 
-    /// Releases the inner TCP socket, which does not carry this one. Under `config`. Sleeps.
+    /// Releases the inner TCP socket, which does not carry this socket. Under `config`. Sleeps.
     fn drop_tcp(&self) {
         let (tcp, sk) = {
             let inner = self.inner.lock();
@@ -382,7 +382,7 @@ impl Sock {
         drop(tcp);
     }
 
-    /// TCP carries the socket from now on: this one gives its port and its connection back. Under
+    /// TCP carries the socket from now on: it gives its ZRS port and its connection back. Under
     /// `config`. Sleeps.
     pub(super) fn hand_over(self: &Arc<Self>, tcp: &Arc<Tcp>, why: Why) -> Result {
         let place = self.may_hand_over(tcp)?;

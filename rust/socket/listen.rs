@@ -241,6 +241,11 @@ impl Sock {
                         let waiting = self.asked.lock().queue.len() as u32;
                         (child.ends(), waiting)
                     });
+                    // The CONNECT's thread may not have sent the ACCEPT yet: before it, the program
+                    // could not send.
+                    if child.inner.lock().conn.chan.has_pending_control() {
+                        child.kick();
+                    }
                     // Cannot fail: the listening socket is in the same namespace.
                     let _ = self.ctx.transport.socket_opened(&self.net);
                     Some(child)
@@ -264,7 +269,7 @@ impl Sock {
                     }
                 }
                 Next::Prepare => {
-                    // Another thread may succeed where this one failed.
+                    // Another thread may succeed where this thread failed.
                     incoming
                         .prepare()
                         .inspect_err(|_| self.wake_next_accept())?;

@@ -84,7 +84,8 @@ impl Sock {
             (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => {
                 let ring: uapi::zrs_rx_ring = val.read()?;
                 let zero = ring.escape_offset == 0 && ring.escape_bytes == 0;
-                if ring.flags & !uapi::ZRS_RX_RING_ESCAPE != 0 || !zero {
+                let known = uapi::ZRS_RX_RING_ESCAPE | uapi::ZRS_RX_RING_SMALL;
+                if ring.flags & !known != 0 || !zero {
                     return Err(EINVAL);
                 }
                 self.make_ring(ring.flags)

@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+use kernel::alloc::Flags;
 use kernel::prelude::*;
 
 use super::tcp::TcpMode;
@@ -56,6 +57,13 @@ impl Sock {
     pub(crate) fn charge<R>(&self, f: impl FnOnce() -> R) -> R {
         let memcg = self.asked.lock().owner.memcg.clone();
         memcg.charge(f)
+    }
+
+    /// Runs the allocation `f` for data that has arrived. The socket's owner pays, also beyond the
+    /// limit of its cgroup, as the amount is bounded. Sleeps if the kernel has no memory at hand.
+    pub(crate) fn promised<R>(&self, f: impl Fn(Flags) -> Result<R>) -> Result<R> {
+        let memcg = self.asked.lock().owner.memcg.clone();
+        memcg.charge_arrived(f)
     }
 
     /// Whether ZRS is off for the socket: in its network namespace, or for its owner's groups.

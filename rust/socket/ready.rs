@@ -147,6 +147,7 @@ impl Sock {
             // Corked bytes may have waited for the room just found: they go first.
             && (!self.tx_blocked.cork() || self.flush());
         let mut inner = self.inner.lock();
+        inner.conn.promised = writable;
         readiness::events(&view(self, &mut inner, writable))
     }
 

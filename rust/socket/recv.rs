@@ -7,6 +7,7 @@
 
 use core::mem;
 
+use kernel::alloc::Flags;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -59,7 +60,7 @@ enum Next {
 pub(super) enum RxSource {
     Window(Arc<Window>, u32),
     Held(Held),
-    /// The escape area of the ring.
+    /// An area of the ring.
     Area(Arc<Ring>, u32),
 }
 
@@ -105,15 +106,8 @@ impl RxPiece<'_> {
     pub(super) fn payload(&self) -> Result<Payload<'_>> {
         match &self.source {
             RxSource::Window(window, off) => window.payload(*off as usize + self.from, self.len),
-            RxSource::Held(Held::Block(block)) => block.payload(self.from, self.len),
+            RxSource::Held(held) => held.payload(self.from, self.len),
             RxSource::Area(ring, off) => ring.area(*off as usize + self.from, self.len),
-            RxSource::Held(Held::Copy(copy)) => {
-                let bytes = copy
-                    .bytes()
-                    .get(self.from..)
-                    .and_then(|b| b.get(..self.len));
-                Ok(Payload::Bytes(bytes.ok_or(EINVAL)?))
-            }
         }
     }
 }
@@ -427,7 +421,7 @@ impl Sock {
         if let Some(link) = &link {
             link.queue_control(self);
         }
-        // The block can be used again even if the segments before this one are still lent or held.
+        // The block can be used again even if the segments before this segment are lent or held.
         if let Some(RxSource::Held(held)) = source {
             release_held(Some(held));
         }
@@ -539,6 +533,11 @@ impl Inner {
                 (Some(held), ..) => RxSource::Held(held),
                 (None, Some(off), _, Some(window)) => RxSource::Window(window, off),
                 (None, None, Moved::Area(off), _) => RxSource::Area(self.ring.clone()?, off),
+                (None, None, Moved::Small(off), _) => {
+                    let ring = self.ring.clone()?;
+                    let off = ring.in_small(off);
+                    RxSource::Area(ring, off)
+                }
                 (None, None, ..) => return None,
                 (None, Some(_), _, None) => return Some(Err(EIO)),
             };
@@ -593,9 +592,13 @@ impl Inner {
             };
             self.counters.received(freed.by_program as usize, 0);
             self.conn.chan.with(|c| c.freed(freed.window, freed.small));
-            if let (Moved::Area(off), Some(ring)) = (freed.moved, &self.ring) {
-                self.escape_area.free(off, freed.len);
-                ring.holds_no_more(freed.len);
+            match (freed.moved, &self.ring) {
+                (Moved::Area(off), Some(ring)) => {
+                    self.escape_area.free(off, freed.len);
+                    ring.holds_no_more(freed.len);
+                }
+                (Moved::Small(off), Some(_)) => self.small_area.free(off, freed.len),
+                _ => {}
             }
             if self.rx.moved() == 0 {
                 self.promise = None;
@@ -631,7 +634,7 @@ impl Sock {
             inner.rx.len()
         };
         let want = (have * 4).clamp(RX_FIRST, params::LIMITS.msgs);
-        let Ok(slots) = self.charge(|| new_slots(want as usize)) else {
+        let Ok(slots) = self.promised(|flags| new_slots(want as usize, flags)) else {
             let inner = &mut *self.inner.lock();
             if inner.conn.chan.id() == Some(id) {
                 let was = inner.state_before();
@@ -647,8 +650,8 @@ impl Sock {
     }
 }
 
-fn new_slots(n: usize) -> Result<KVec<Option<Segment<Held>>>> {
-    let mut slots = KVec::with_capacity(n, CHARGED)?;
+fn new_slots(n: usize, flags: Flags) -> Result<KVec<Option<Segment<Held>>>> {
+    let mut slots = KVec::with_capacity(n, flags)?;
     for _ in 0..n {
         // Within capacity, so this cannot fail.
         let _ = slots.push_within_capacity(None);

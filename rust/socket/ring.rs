@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The receive ring: descriptors in memory shared with the program, and the mapped window.
+//! The receive ring: descriptors in memory shared with the program, the mapped window, and two
+//! areas next to it: one for data that has moved out of the window, one for small messages, which
+//! are copied there when they arrive.
 //!
 //! Layout and rules: `uapi/linux/zrs.h`. The kernel writes descriptors and never reads back
 //! anything but their state words; addresses and lengths it uses are its own.
@@ -25,29 +27,70 @@ use crate::kern::wait::WaitMode;
 use crate::params;
 use crate::pool::cache::Cache;
 use crate::pool::window::Window;
-use crate::pool::Pool;
+use crate::pool::{Held, Pool};
 use crate::proto::area_ring::AreaRing;
+use crate::proto::channel::Limits;
 use crate::proto::readiness::Phase;
-use crate::proto::rx_queue::{Descriptors, EscapeTarget, Segment, Spent};
+use crate::proto::rx_queue::{Descriptors, EscapeTarget, Moved, Segment, Spent};
+use crate::proto::wire::SMALL_MAX;
 use crate::uapi;
 
 /// The shared descriptors of a socket.
 pub(super) struct Ring {
     pages: SharedPages,
     entries: u32,
-    /// The escape area, if the program has asked for one.
-    escape: Option<Escape>,
+    /// The areas, if the program has asked for one.
+    areas: Option<Areas>,
 }
 
-/// The escape area of a ring.
-struct Escape {
+/// The areas of a ring, in one mapping: the escape area, and the small area behind it. Pieces of
+/// each are freed in the order of the stream, those of both together are not.
+struct Areas {
     pages: SharedPages,
+    sizes: Sizes,
     cache: Arc<Cache>,
-    /// Unread bytes in it.
+    /// Unread bytes in the escape area.
     holds: Atomic<u64>,
 }
 
-impl Drop for Escape {
+/// Bytes of the two areas; 0: there is none.
+#[derive(Clone, Copy)]
+struct Sizes {
+    escape: u32,
+    small: u32,
+}
+
+impl Sizes {
+    /// As `flags` ask, for a window of `window` bytes and these limits of small messages. Small
+    /// messages within the limits always find room.
+    fn new(flags: u32, window: usize, limits: &Limits) -> Self {
+        let escapes = flags & uapi::ZRS_RX_RING_ESCAPE != 0 && window <= MOST_AREAS as usize / 2;
+        let escape = if escapes { 2 * window as u32 } else { 0 };
+        let small = AreaRing::enough_for(limits.small, limits.msgs, SMALL_MAX);
+        let fits = flags & uapi::ZRS_RX_RING_SMALL != 0 && small <= MOST_AREAS - escape;
+        Self {
+            escape,
+            small: if fits { small } else { 0 },
+        }
+    }
+
+    /// The flags that hold.
+    fn flags(self) -> u32 {
+        let escape = if self.escape > 0 {
+            uapi::ZRS_RX_RING_ESCAPE
+        } else {
+            0
+        };
+        let small = if self.small > 0 {
+            uapi::ZRS_RX_RING_SMALL
+        } else {
+            0
+        };
+        escape | small
+    }
+}
+
+impl Drop for Areas {
     fn drop(&mut self) {
         self.cache.read_escaped(self.holds.load(Relaxed) as usize);
     }
@@ -63,9 +106,8 @@ const DESC_OFFSET: usize = core::mem::size_of::<uapi::zrs_ring>();
 const DESC_SIZE: usize = core::mem::size_of::<uapi::zrs_desc>();
 
 impl Ring {
-    /// Allocates a ring of `entries` descriptors; with `window`, also an escape area for the data
-    /// that arrives there. ENOMEM.
-    fn new(entries: u32, window: Option<&Window>) -> Result<Arc<Self>> {
+    /// Allocates a ring of `entries` descriptors, and areas of these sizes for `window`. ENOMEM.
+    fn new(entries: u32, sizes: Sizes, window: &Window) -> Result<Arc<Self>> {
         let bytes = DESC_OFFSET + entries as usize * DESC_SIZE;
         let pages = SharedPages::new(bytes.next_multiple_of(kernel::page::PAGE_SIZE))?;
         pages.store_u32(
@@ -77,47 +119,66 @@ impl Ring {
             core::mem::offset_of!(uapi::zrs_ring, desc_offset),
             DESC_OFFSET as u32,
         )?;
-        let escape = match window {
-            Some(window) => Some(Escape {
-                pages: SharedPages::new(2 * window.bytes())?,
+        let areas = match sizes.escape + sizes.small {
+            0 => None,
+            bytes => Some(Areas {
+                pages: SharedPages::new(bytes as usize)?,
+                sizes,
                 cache: window.cache().clone(),
                 holds: Atomic::new(0),
             }),
-            None => None,
         };
         let ring = Self {
             pages,
             entries,
-            escape,
+            areas,
         };
         Ok(Arc::new(ring, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Copies `payload` to the escape area at `off`.
-    pub(super) fn write_area(&self, off: u32, payload: &Payload<'_>) -> Result {
-        let escape = self.escape.as_ref().ok_or(EINVAL)?;
-        escape.pages.write_from(off as usize, payload)
+    fn sizes(&self) -> Sizes {
+        let none = Sizes {
+            escape: 0,
+            small: 0,
+        };
+        self.areas.as_ref().map_or(none, |areas| areas.sizes)
     }
 
-    /// `len` bytes of the escape area at `off`.
+    /// Whether small messages are copied when they arrive.
+    pub(super) fn takes_small(&self) -> bool {
+        self.sizes().small > 0
+    }
+
+    /// Copies `payload` to the areas at `off`.
+    pub(super) fn write_area(&self, off: u32, payload: &Payload<'_>) -> Result {
+        let areas = self.areas.as_ref().ok_or(EINVAL)?;
+        areas.pages.write_from(off as usize, payload)
+    }
+
+    /// `len` bytes of the areas at `off`.
     pub(super) fn area(&self, off: usize, len: usize) -> Result<Payload<'_>> {
-        let escape = self.escape.as_ref().ok_or(EINVAL)?;
-        Ok(Payload::Shared(&escape.pages, off, len))
+        let areas = self.areas.as_ref().ok_or(EINVAL)?;
+        Ok(Payload::Shared(&areas.pages, off, len))
+    }
+
+    /// The place in the areas of byte `off` of the small area.
+    pub(super) fn in_small(&self, off: u32) -> u32 {
+        self.sizes().escape.wrapping_add(off)
     }
 
     /// Counts `len` bytes that were moved to the escape area.
     pub(super) fn holds(&self, len: u32) {
-        if let Some(escape) = &self.escape {
-            escape.holds.fetch_add(u64::from(len), Relaxed);
-            escape.cache.escaped(len as usize);
+        if let Some(areas) = &self.areas {
+            areas.holds.fetch_add(u64::from(len), Relaxed);
+            areas.cache.escaped(len as usize);
         }
     }
 
     /// Counts `len` bytes that have left the escape area.
     pub(super) fn holds_no_more(&self, len: u32) {
-        if let Some(escape) = &self.escape {
-            escape.holds.fetch_sub(u64::from(len), Relaxed);
-            escape.cache.read_escaped(len as usize);
+        if let Some(areas) = &self.areas {
+            areas.holds.fetch_sub(u64::from(len), Relaxed);
+            areas.cache.read_escaped(len as usize);
         }
     }
 
@@ -157,12 +218,16 @@ impl Ring {
     /// Shows segment `index` to the program and moves the head behind it.
     pub(super) fn publish<T>(&self, index: u32, head: u64, seg: &Segment<T>) {
         let at = self.at(index);
-        let state = if seg.claimed {
-            uapi::ZRS_DESC_KERNEL
-        } else {
-            uapi::ZRS_DESC_READY
-        };
         let p = &self.pages;
+        let state = match (seg.claimed, seg.moved) {
+            (true, _) => uapi::ZRS_DESC_KERNEL,
+            (false, Moved::Small(off)) => {
+                let to = at + core::mem::offset_of!(uapi::zrs_desc, escape_off);
+                let _ = p.store_u32(to, self.in_small(off));
+                uapi::ZRS_DESC_ESCAPED
+            }
+            (false, _) => uapi::ZRS_DESC_READY,
+        };
         let _ = p.store_u64(at + core::mem::offset_of!(uapi::zrs_desc, pos), seg.pos);
         let _ = p.store_u32(
             at + core::mem::offset_of!(uapi::zrs_desc, off),
@@ -223,7 +288,7 @@ impl Descriptors for Option<Arc<Ring>> {
     fn escape_target(&self) -> EscapeTarget {
         match self {
             None => EscapeTarget::Anywhere,
-            Some(ring) if ring.escape.is_some() => EscapeTarget::Area,
+            Some(ring) if ring.sizes().escape > 0 => EscapeTarget::Area,
             Some(_) => EscapeTarget::Nowhere,
         }
     }
@@ -241,10 +306,10 @@ impl Descriptors for Option<Arc<Ring>> {
 /// Where the window's mapping begins in the socket's address space for mmap().
 const WINDOW_OFFSET: u64 = 1 << 32;
 
-/// The largest escape area, in bytes; a window that would need a larger one gets none.
-const MOST_ESCAPE: usize = 64 << 20;
+/// The most bytes of both areas; a window that would need a larger escape area gets none.
+const MOST_AREAS: u32 = 64 << 20;
 
-/// Where the escape area's mapping begins in the socket's address space for mmap().
+/// Where the mapping of the areas begins in the socket's address space for mmap().
 const ESCAPE_OFFSET: u64 = 3 << 32;
 
 impl super::Inner {
@@ -253,7 +318,7 @@ impl super::Inner {
         let room = self.window.as_ref().map_or(0, |w| w.bytes()) as u64;
         let in_window = self.conn.chan.with(|c| c.window_unread()).unwrap_or(0);
         // Small messages are all others: those in the window, and those moved out of it, have
-        // limits of their own.
+        // separate limits.
         let elsewhere = self.rx.in_window().saturating_add(self.rx.moved());
         let small = self.rx.bytes().saturating_sub(elsewhere);
         room > 0 && in_window >= room / 2
@@ -264,6 +329,36 @@ impl super::Inner {
     /// The same for a socket with a ring, whose program should then return segments.
     pub(crate) fn has_crowded_ring(&self) -> bool {
         self.ring.is_some() && self.is_crowded()
+    }
+
+    /// Whether small messages are copied to the ring when they arrive.
+    pub(super) fn copies_small(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| ring.takes_small())
+    }
+
+    /// Copies the first `len` bytes of `held`, a small message that has just arrived, to the ring's
+    /// small area. Without one, or without room in it, the message stays where it is.
+    pub(super) fn copy_small(&mut self, held: &Held, len: u32) -> Moved {
+        let ring = match &self.ring {
+            Some(ring) if ring.takes_small() => ring,
+            _ => return Moved::No,
+        };
+        let Some(off) = self.small_area.alloc(len) else {
+            return Moved::No;
+        };
+        let copied = held
+            .payload(0, len as usize)
+            .and_then(|payload| ring.write_area(ring.in_small(off), &payload));
+        match copied {
+            Ok(()) => {
+                self.counters.received(0, len as usize);
+                Moved::Small(off)
+            }
+            Err(_) => {
+                self.small_area.undo(off);
+                Moved::No
+            }
+        }
     }
 
     /// Shows the segment that has just arrived to the program, if it has a ring.
@@ -308,12 +403,15 @@ impl Sock {
     /// Publishes the unread segments in a new ring, and attaches it to the socket. Returns false if
     /// the window was released in between.
     fn attach_ring(&self, flags: u32) -> Result<bool> {
-        let Some(window) = self.inner.lock().window.clone() else {
+        let (window, limits) = {
+            let inner = self.inner.lock();
+            (inner.window.clone(), inner.limits)
+        };
+        let Some(window) = window else {
             return Ok(false);
         };
-        let escapes = flags & uapi::ZRS_RX_RING_ESCAPE != 0 && window.bytes() <= MOST_ESCAPE / 2;
-        let escapes = escapes.then_some(&*window);
-        let ring = Ring::new(params::LIMITS.msgs, escapes)?;
+        let sizes = Sizes::new(flags, window.bytes(), &limits);
+        let ring = Ring::new(params::LIMITS.msgs, sizes, &window)?;
         if !window.admit_ring() {
             return Err(ENOBUFS);
         }
@@ -348,8 +446,8 @@ impl Sock {
         }
         // Another thread that tried at the same time may have cleared the mark.
         window.set_ring(true);
-        let area = ring.escape.as_ref().map_or(0, |e| e.pages.bytes());
-        inner.escape_area = AreaRing::new(area as u32);
+        inner.escape_area = AreaRing::new(sizes.escape);
+        inner.small_area = AreaRing::new(sizes.small);
         inner.ring = Some(ring);
         Ok(true)
     }
@@ -369,16 +467,16 @@ impl Sock {
             (Some(ring), Some(window)) => (ring, window),
             _ => return Err(ENOTCONN),
         };
-        let escape = ring.escape.as_ref();
+        let areas = ring.areas.as_ref();
         Ok(uapi::zrs_rx_ring {
-            flags: escape.map_or(0, |_| uapi::ZRS_RX_RING_ESCAPE),
+            flags: ring.sizes().flags(),
             entries: ring.entries,
             ring_offset: 0,
             ring_bytes: ring.pages.bytes() as u64,
             window_offset: WINDOW_OFFSET,
             window_bytes: window.bytes() as u64,
-            escape_offset: escape.map_or(0, |_| ESCAPE_OFFSET),
-            escape_bytes: escape.map_or(0, |e| e.pages.bytes() as u64),
+            escape_offset: areas.map_or(0, |_| ESCAPE_OFFSET),
+            escape_bytes: areas.map_or(0, |a| a.pages.bytes() as u64),
         })
     }
 
@@ -396,8 +494,8 @@ impl Sock {
             0 => vma.map_shared(&ring.pages, ring.clone()),
             WINDOW_OFFSET => vma.map_window(window.ok_or(EINVAL)?),
             ESCAPE_OFFSET => {
-                let escape = ring.escape.as_ref().ok_or(EINVAL)?;
-                vma.map_shared_read_only(&escape.pages, ring.clone())
+                let areas = ring.areas.as_ref().ok_or(EINVAL)?;
+                vma.map_shared_read_only(&areas.pages, ring.clone())
             }
             _ => Err(EINVAL),
         }

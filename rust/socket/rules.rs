@@ -17,14 +17,14 @@ use crate::transport::net_table::NetTable;
 pub(crate) type Rules = NetTable<Rule, RULES_MAX>;
 
 impl Rules {
-    /// What the rules of `net` say; `None`: nothing. Sleeps.
+    /// The decision of the rules of `net`; `None`: no rule applies. Sleeps.
     pub(super) fn decide(&self, net: &Net, call: Call, at: Addr) -> Option<Action> {
         self.with(net, |rules| decide(rules, call, at))?
     }
 }
 
 impl Sock {
-    /// What the rules say of a socket in mode AUTO; TCP where ZRS is off. Sleeps.
+    /// The decision of the rules on a socket in mode AUTO; TCP where ZRS is off. Sleeps.
     pub(super) fn rule_for(&self, call: Call, at: Addr) -> Option<Action> {
         if self.asked.lock().tcp_mode != TcpMode::Auto {
             return None;

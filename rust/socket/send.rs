@@ -3,13 +3,14 @@
 //! Sending: from the program's pages where they lie, or through registered buffers.
 //!
 //! A blocking send of at least `pin_threshold` bytes pins its pages, chunk by chunk, and returns
-//! when the device has read the last of them. With MSG_ZEROCOPY it returns when they are posted,
-//! the socket may be non-blocking, and a notification follows on the error queue. Pages that
-//! sendfile() and splice() bring are sent in the same way, without a notification. Anything else is
-//! copied, and the call returns at once. A small message is copied into the link's transmit
-//! buffers; a larger one into new pages, up to [`COPY_MOST`] bytes at a time. In all cases the
-//! caller's thread posts the chunk itself: a socket has no send queue. Corked bytes are in
-//! `cork.rs`.
+//! when the device has read the last of them. Its tail, the last `copy_tail_kib`, is copied, and it
+//! does not wait for that (`proto/copy_tail.rs`); a call that is all tail does not wait at all.
+//! With MSG_ZEROCOPY all pages are pinned, the call returns when they are posted, the socket may be
+//! non-blocking, and a notification follows on the error queue. Pages that sendfile() and splice()
+//! bring are sent in the same way, without a notification. Anything else is copied, and the call
+//! returns at once. A small message is copied into the link's transmit buffers; a larger one into
+//! new pages (`pages.rs`). In all cases the caller's thread posts the chunk itself: a socket has no
+//! send queue. Corked bytes are in `cork.rs`.
 
 #![deny(unsafe_code)]
 
@@ -19,22 +20,24 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::cork::Joined;
+use super::notify::Notify;
 use super::turns::Attempts;
 use super::{try_lock, Sock};
-use crate::kern::errno::{ENOTCONN, EOPNOTSUPP};
-use crate::kern::pin::{self, Extracted, PinnedPages};
+use crate::kern::errno::EOPNOTSUPP;
+use crate::kern::pin;
 use crate::kern::sock::msg::SendMsg;
 use crate::kern::sock::zerocopy::Notification;
-use crate::kern::sock::SkRef;
 use crate::kern::task::fatal_signal_pending;
 use crate::kern::trace::{self, DataPath, Stall};
 use crate::kern::wait::{Timeout, WaitMode};
 use crate::params;
 use crate::proto::channel::Plan;
+use crate::proto::copy_tail;
 use crate::proto::readiness::Phase;
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{CHUNK_MAX, SMALL_MAX};
-use crate::transport::conn::Charge;
+use crate::transport::link::Link;
+use crate::transport::sched::FlowId;
 use crate::transport::tx::{Payload, Posted, Reservation};
 
 /// The lock of a channel's send side: its owner may post the next chunk, or add to the corked
@@ -53,21 +56,16 @@ impl Drop for SendLock<'_> {
 
 impl SendLock<'_> {
     /// [`Reservation::post`] has posted the chunk, and released the lock with that.
-    fn posted(self, posted: Posted) {
+    pub(super) fn posted(self, posted: Posted) {
         self.0.send_unlocked(posted.wanted);
         mem::forget(self);
     }
 }
 
-/// The most bytes that are copied to pages at a time. They are copied before it is known whether
-/// the link has room for all of them; the copy of bytes that find no room by the end of the call is
-/// wasted.
-const COPY_MOST: usize = 64 << 10;
-
 /// The memory that the device reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum TxSource {
-    /// The program's own pages.
+pub(super) enum TxSource {
+    /// The program's own pages, but for [`Style::tail`].
     Program,
     /// A copy in newly allocated pages.
     Pages,
@@ -79,14 +77,16 @@ enum TxSource {
 #[derive(Clone, Copy)]
 pub(super) struct Style {
     /// The call sends more than a small message.
-    bulk: bool,
-    from: TxSource,
-    nonblock: bool,
+    pub(super) bulk: bool,
+    pub(super) from: TxSource,
+    /// How many bytes at the end of a call that sends the program's pages are copied.
+    pub(super) tail: usize,
+    pub(super) nonblock: bool,
     /// The call has sent some bytes already: an error is left for the next call.
     pub(super) some: bool,
 }
 
-/// What a caller knows of the socket.
+/// The caller's knowledge of the socket.
 #[derive(Clone, Copy)]
 enum Look {
     /// Nothing: this is its first look.
@@ -96,62 +96,11 @@ enum Look {
 }
 
 /// A chunk that can be sent.
-type Begun<'a> = (SendLock<'a>, Plan, Reservation);
+pub(super) type Begun<'a> = (SendLock<'a>, Plan, Reservation);
 
 /// Whether a blocking call pins pages for `bytes`.
 fn is_large(bytes: usize) -> bool {
     bytes >= (params::PIN_THRESHOLD.get() as usize).max(1)
-}
-
-/// The notification of a MSG_ZEROCOPY call.
-///
-/// It is made, and aborted, with the send lock held for the call's first chunk. So ids are in the
-/// order of the stream, and an aborted id is always the last one that was issued.
-pub(super) struct Notify {
-    /// The socket and the length of the call, if a notification is due.
-    due: Option<(SkRef, usize)>,
-    made: Option<Notification>,
-}
-
-impl Notify {
-    /// That of a call without MSG_ZEROCOPY.
-    fn none() -> Self {
-        Self {
-            due: None,
-            made: None,
-        }
-    }
-
-    /// Makes the notification if it is due and not made yet. Returns whether this call made it.
-    ///
-    /// Errors: ENOBUFS.
-    fn begin(&mut self, msg: &SendMsg<'_>) -> Result<bool> {
-        match &self.due {
-            Some((sk, bytes)) if self.made.is_none() => {
-                self.made = Some(Notification::new(sk, msg, *bytes)?);
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
-    }
-
-    /// Makes and takes the notification, if it is due, of a call that uses nothing of the
-    /// program's memory. Under the send lock. Errors: ENOBUFS.
-    pub(super) fn copied(&mut self, msg: &SendMsg<'_>) -> Result<Option<Notification>> {
-        self.begin(msg)?;
-        let made = self.made.take();
-        if let Some(made) = &made {
-            made.set_copied();
-        }
-        Ok(made)
-    }
-
-    /// The chunk for which the notification was made was not sent.
-    fn abort(&mut self) {
-        if let Some(made) = self.made.take() {
-            made.abort();
-        }
-    }
 }
 
 /// The result of one part of a call.
@@ -214,14 +163,19 @@ impl Sock {
         let zerocopy = Notification::wanted(&sk, msg);
         // The caller does not wait for the device.
         let detached = zerocopy || msg.splice_pages();
+        let tail = match detached || nonblock {
+            true => 0,
+            false => copy_tail::tail(total, (params::COPY_TAIL_KIB.get() as usize) << 10),
+        };
         let mut style = Style {
             bulk,
             from: match (detached, bulk) {
                 (true, _) if bulk || large => TxSource::Program,
-                (false, _) if large && !nonblock => TxSource::Program,
+                (false, _) if large && !nonblock && tail < total => TxSource::Program,
                 (_, true) => TxSource::Pages,
                 _ => TxSource::Buffers,
             },
+            tail,
             nonblock,
             some: false,
         };
@@ -306,6 +260,7 @@ impl Sock {
         let style = Style {
             bulk: false,
             from: TxSource::Buffers,
+            tail: 0,
             nonblock,
             some: false,
         };
@@ -323,177 +278,8 @@ impl Sock {
         }
     }
 
-    /// Pins the next bytes, at most a chunk, or copies some, and sends them as room becomes
-    /// available. Pins pages and takes page faults before it waits for anything that other threads
-    /// also need.
-    fn send_pages(
-        self: &Arc<Self>,
-        msg: &mut SendMsg<'_>,
-        style: &mut Style,
-        notify: &mut Notify,
-        timeout: &mut Timeout,
-    ) -> SendResult {
-        let copied = style.from == TxSource::Pages;
-        let most = match (style.nonblock, copied) {
-            (true, _) => self.room(msg.len()),
-            (false, true) => COPY_MOST,
-            (false, false) => CHUNK_MAX as usize,
-        };
-        if copied && most <= SMALL_MAX as usize {
-            let style = Style {
-                from: TxSource::Buffers,
-                ..*style
-            };
-            return self.send_copied(msg, style, notify, timeout);
-        }
-        let most = if copied { most.min(COPY_MOST) } else { most };
-        if copied && style.nonblock && self.link().is_some_and(|link| link.is_full()) {
-            // The link is full: a copy would be wasted. Taking part in the wait for room makes sure
-            // that the caller is notified of it.
-            if let Err(e) = self.begin(most, *style, timeout) {
-                return SendResult::none(Err(e));
-            }
-        }
-        let mut charge = match self.await_charge(msg.len().min(most), *style, timeout) {
-            Ok(charge) => charge,
-            Err(e) => return SendResult::none(Err(e)),
-        };
-        let most = charge.as_ref().map_or(most, Charge::bytes);
-        let extracted = if copied {
-            PinnedPages::copy(msg.iter(), most).map(Extracted::Pages)
-        } else {
-            PinnedPages::extract(msg.iter(), most)
-        };
-        let pages = match extracted {
-            Ok(Extracted::Pages(pages)) => pages,
-            // Memory that must not be pinned, or that can be read but not pinned (such as this
-            // socket's own window, mapped by the program). If it cannot be read either, the copy
-            // returns EFAULT.
-            Ok(Extracted::Copy) | Err(EFAULT) if !copied => {
-                style.from = if style.bulk {
-                    TxSource::Pages
-                } else {
-                    TxSource::Buffers
-                };
-                return SendResult::none(Ok(()));
-            }
-            Ok(Extracted::Copy) => return SendResult::none(Err(EFAULT)),
-            Err(e) if copied && e != EFAULT => {
-                // No memory for pages now: use the link's buffers, which are always there.
-                style.from = TxSource::Buffers;
-                return SendResult::none(Ok(()));
-            }
-            Err(e) => return SendResult::none(Err(e)),
-        };
-        let total = pages.len();
-        if let Some(charge) = &mut charge {
-            charge.shorten(total);
-        }
-        let link = self.link().ok_or(EPIPE);
-        let pins = match link.and_then(|l| l.map_pages(pages, charge)) {
-            Ok(pins) => pins,
-            Err(e) if e == ENOTCONN => {
-                // The channel is about to be told that its link is down, and why.
-                let some = style.some;
-                let told = self.await_link(WaitMode::Interruptible, timeout, || {
-                    self.sendable(some).err()
-                });
-                return SendResult::none(Err(told.unwrap_or_else(|e| e.to_errno(*timeout))));
-            }
-            Err(e) => {
-                let ended = self.sendable(style.some).err();
-                if copied && ended.is_none() {
-                    style.from = TxSource::Buffers;
-                    return SendResult::none(Ok(()));
-                }
-                return SendResult::none(Err(ended.unwrap_or(e)));
-            }
-        };
-        let mut sent = 0;
-        while sent < total {
-            style.some |= sent > 0;
-            let (lock, plan, reservation) = match self.begin(total - sent, *style, timeout) {
-                Ok(begun) => begun,
-                Err(e) => {
-                    return SendResult {
-                        sent,
-                        result: Err(e),
-                    }
-                }
-            };
-            let n = plan.len();
-            let first = match notify.begin(msg) {
-                Ok(first) => first,
-                Err(e) => {
-                    return SendResult {
-                        sent,
-                        result: Err(e),
-                    }
-                }
-            };
-            let payload = Payload::Pinned {
-                pins: pins.clone(),
-                from: sent,
-                notify: notify.made.clone(),
-                copied,
-            };
-            let posted = reservation.post(self, plan, payload).ok();
-            let Some(posted) = posted else {
-                if first {
-                    notify.abort();
-                }
-                drop(lock);
-                // The channel has ended, or a revoked window has made the plan invalid: check
-                // again.
-                match self.sendable(style.some) {
-                    Ok(()) => continue,
-                    Err(e) => {
-                        return SendResult {
-                            sent,
-                            result: Err(e),
-                        }
-                    }
-                }
-            };
-            lock.posted(posted);
-            sent += n;
-            if let Some(made) = notify.made.as_ref().filter(|_| copied) {
-                made.set_copied();
-            }
-        }
-        SendResult {
-            sent,
-            result: Ok(()),
-        }
-    }
-
-    /// Waits until SO_SNDBUF, if it is set, has room for some of the next `want` bytes in pages,
-    /// and charges them.
-    fn await_charge(
-        self: &Arc<Self>,
-        want: usize,
-        style: Style,
-        timeout: &mut Timeout,
-    ) -> Result<Option<Charge>> {
-        if !self.inner.lock().has_send_limit() {
-            return Ok(None);
-        }
-        let mut told = false;
-        let found = self.await_link(WaitMode::Interruptible, timeout, || {
-            if let Err(e) = self.sendable(style.some) {
-                return Some(Err(e));
-            }
-            let charge = self.charge_pages(want);
-            if charge.is_none() {
-                self.stalled(want as u32, Stall::Buffer, &mut told);
-            }
-            charge.map(Ok)
-        });
-        found.unwrap_or_else(|e| Err(e.to_errno(*timeout)))
-    }
-
-    /// Copies and sends the next bytes, at most as many as fit into a slot.
-    fn send_copied(
+    /// Copies and sends the next bytes, at most a slot full.
+    pub(super) fn send_copied(
         self: &Arc<Self>,
         msg: &mut SendMsg<'_>,
         style: Style,
@@ -559,7 +345,7 @@ impl Sock {
 
     /// Waits until a chunk of up to `want` bytes can be sent, and takes the send lock and a
     /// reservation.
-    fn begin<'a>(
+    pub(super) fn begin<'a>(
         self: &'a Arc<Self>,
         want: usize,
         style: Style,
@@ -629,7 +415,7 @@ impl Sock {
             let planned = inner.conn.chan.with(|c| {
                 let mut plan = c.plan(want, style.bulk);
                 if plan == Plan::Wait && style.bulk && style.nonblock {
-                    // poll() promises room for a small message only.
+                    // poll() promises room for a small message.
                     plan = c.plan(want, false);
                 }
                 (plan, c.has_pending_control())
@@ -651,40 +437,56 @@ impl Sock {
             self.stalled(want, Stall::Channel, &mut attempts.told);
             return None;
         }
-        let class = match plan {
-            Plan::Bulk(_) | Plan::Aligned(_) => TrafficClass::Bulk,
-            _ => TrafficClass::Small,
-        };
         let kicked = ask.then(|| link.clone());
-        let reserved = link.reserve(
-            self,
-            place,
-            class,
-            plan.len() as u32,
-            style.from != TxSource::Buffers,
-        );
+        let reserved = self.reserve(link, place, plan, style);
         if let Some(link) = kicked {
-            // After the reservation: the request for a window does not take the room that poll()
-            // has promised.
+            // After the reservation: the request for a window is no reason to refuse the data.
             link.kick(self);
         }
-        match reserved {
-            Some((reservation, most)) => Some(Ok((plan.shortened(most), reservation))),
-            None => {
-                self.stalled(want, Stall::Link, &mut attempts.told);
-                let wanted = {
-                    let inner = &mut *self.inner.lock();
-                    inner.tx_locked = false;
-                    mem::take(&mut inner.lock_waiter)
-                };
-                // Threads queued for the send lock would also find the link full; they are woken
-                // together when space frees up. If it just did, wake them here.
-                if wanted || !self.tx_blocked.is_set(class) {
-                    self.wait.wake_all();
-                }
-                None
+        if reserved.is_none() {
+            self.stalled(want, Stall::Link, &mut attempts.told);
+            let wanted = {
+                let inner = &mut *self.inner.lock();
+                inner.tx_locked = false;
+                mem::take(&mut inner.lock_waiter)
+            };
+            // Threads queued for the send lock would also find the link full; they are woken
+            // together when space frees up. If it just did, wake them here.
+            if wanted || !self.tx_blocked.is_set(class_of(plan)) {
+                self.wait.wake_all();
             }
         }
+        reserved.map(Ok)
+    }
+
+    /// Takes a reservation for `plan`, or for a part of it, with the send lock taken. Where the
+    /// link has no room for bulk data, but poll() has promised room since the last message, a
+    /// non-blocking call sends a small part.
+    fn reserve(
+        self: &Arc<Self>,
+        link: Arc<Link>,
+        place: FlowId,
+        plan: Plan,
+        style: Style,
+    ) -> Option<(Plan, Reservation)> {
+        let pinned = style.from != TxSource::Buffers;
+        let try_reserve = |plan: Plan| {
+            let (class, want) = (class_of(plan), plan.len() as u32);
+            let (reservation, most) = link.clone().reserve(self, place, class, want, pinned)?;
+            Some((plan.shortened(most), reservation))
+        };
+        try_reserve(plan).or_else(|| {
+            let part = {
+                let conn = &mut self.inner.lock().conn;
+                let may = conn.promised && style.nonblock && class_of(plan) == TrafficClass::Bulk;
+                let want = plan.len() as u32;
+                may.then(|| conn.chan.with(|c| c.plan(want, false)))
+            };
+            match part.flatten() {
+                Some(Plan::Wait) | None => None,
+                Some(part) => try_reserve(part),
+            }
+        })
     }
 
     /// Traces that a call with `want` bytes waits for `what`, once; `told`: whether that was done
@@ -697,7 +499,7 @@ impl Sock {
 
     /// How many of the next `want` bytes, which are more than a small message, could be sent now;
     /// at least the size of a small message.
-    fn room(self: &Arc<Self>, want: usize) -> usize {
+    pub(super) fn room(self: &Arc<Self>, want: usize) -> usize {
         // Corked bytes are sent first; if they cannot be sent now, `begin` waits for that.
         self.flush();
         let want = want.min(CHUNK_MAX as usize) as u32;
@@ -719,14 +521,13 @@ impl Sock {
         });
         settled.map_err(|e| e.to_errno(*timeout))
     }
+}
 
-    /// Waits until the device is done with all pages that the channel has posted so far. A task
-    /// that is being killed does not wait: the messages in flight keep the pins.
-    fn await_device(&self) {
-        let pos = self.inner.lock().conn.pinned_end();
-        let _ = self.await_link(WaitMode::Killable, &mut None, || {
-            self.inner.lock().conn.is_completed(pos).then_some(())
-        });
+/// The class of a planned chunk of data.
+fn class_of(plan: Plan) -> TrafficClass {
+    match plan {
+        Plan::Bulk(_) | Plan::Aligned(_) => TrafficClass::Bulk,
+        _ => TrafficClass::Small,
     }
 }
 

@@ -17,7 +17,7 @@ use super::Sock;
 use crate::kern::trace::Stall;
 use crate::kern::wait::{Timeout, WaitError, WaitMode};
 
-/// What the attempts of a call to send or cork its bytes have found.
+/// The state of a call across its attempts to send or cork its bytes.
 #[derive(Default)]
 pub(super) struct Attempts {
     /// The stall of the call was traced already.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What makes room on a link: blocks that were posted again, which the peer must be told of, and
-//! completions, after which messages that wait may be sent.
+//! Events that make room on a link: blocks that were posted again, which a message has to tell the
+//! peer, and completions, after which messages that wait may be sent.
 
 #![deny(unsafe_code)]
 
@@ -13,7 +13,7 @@ use super::link::{Link, Tx};
 /// peer was not told of yet. They are counted without the link's lock.
 pub(super) struct Reposts {
     gathered: Atomic<u32>,
-    /// The number of blocks from which on a message tells the peer; see `LinkFlow::due_at`.
+    /// The number of blocks at which a message tells the peer; see `LinkFlow::due_at`.
     /// Changes under the link's lock.
     due_at: Atomic<u32>,
 }
@@ -44,7 +44,7 @@ impl Reposts {
     /// new limit afterwards.
     pub(super) fn take(&self) -> u32 {
         match self.gathered() {
-            // The next message tells the peer of a block that is added meanwhile; `add` sees
+            // The next message tells the peer of a block that is added now; `add` sees
             // whether a message is due.
             0 => 0,
             _ => self.gathered.xchg(0, Full),

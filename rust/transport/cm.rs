@@ -12,14 +12,14 @@ use core::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use kernel::alloc::AllocError;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_mutex, Arc, ArcBorrow, Completion, Mutex};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 use super::context::Transport;
 use super::keys::Unproved;
 use super::link::{hello, Link, LinkState, Queues, Terms};
-use super::tx::{TxBuffers, TxSlot, MAX_WRITES, SLOTS, SQ_DEPTH};
+use super::tx::{TxBuffers, TxSlot, MAX_WRITES, SLOTS};
 use crate::ib::cm::{CmEvent, CmHandler, CmId, ConnParams, Id};
 use crate::ib::cq::Cq;
 use crate::ib::qp::{Qp, QpCaps};
@@ -34,13 +34,13 @@ use crate::params;
 use crate::pool::cache::Cache;
 use crate::pool::device::RdmaDev;
 use crate::pool::receives::LinkReceives;
-use crate::pool::RECV_SGE;
+use crate::pool::{Pool, RECV_SGE};
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
+use crate::proto::dgram;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::proof;
-use crate::proto::quota::Holder;
-use crate::proto::sizing;
+use crate::proto::sizing::{self, SQ_DEPTH};
 use crate::proto::vectors::{self, Kind};
 use crate::proto::wire::{Agreed, Denial, Hello, Refusal, Role};
 use crate::stats::STATS;
@@ -160,8 +160,10 @@ pub(crate) fn peer_of(net: &Net, id: &Id) -> Result<(Ip, Ip)> {
 
 /// Starts to connect, or tries again to resolve the address. In a kernel thread. Sleeps.
 pub(super) fn connect(link: &Arc<Link>) {
-    if let Err(e) = try_connect(link) {
-        link.fail(failure_of(e));
+    match try_connect(link) {
+        Ok(()) => {}
+        Err(e) if e == EDQUOT => link.fail_quota(),
+        Err(e) => link.fail(failure_of(e)),
     }
 }
 
@@ -172,6 +174,9 @@ fn try_connect(link: &Arc<Link>) -> Result {
     let first = link.transport.nonce as u32;
     let again = link.cm.lock().clone();
     if let Some(id) = again {
+        if link.tries_again.xchg(false, Full) {
+            return link.on_route();
+        }
         if link.routed.load(Relaxed) {
             return link.request(&id);
         }
@@ -215,6 +220,13 @@ struct Made {
     place: LinkReceives,
 }
 
+/// The pool that the receives of a link by `id` would go to. Sleeps.
+fn pool_of(transport: &Transport, id: &CmId) -> Result<Arc<Pool>> {
+    let device = id.device().ok_or(ENODEV)?;
+    let dev = transport.pools.device(&device).ok_or(ENODEV)?;
+    dev.pool(&transport.pools)
+}
+
 /// Creates the link's queue pair, completion queue and buffers. Sleeps.
 fn make_queues(link: &Arc<Link>, id: &CmId) -> Result<Since> {
     let device = id.device().ok_or(ENODEV)?;
@@ -230,15 +242,15 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result<Since> {
         None => params::LINK_CREDIT.get(),
     };
     // The completion queue has room for all that can be posted, flushed requests included.
-    let entries = (SQ_DEPTH + receives + 1).min(attrs.max_cqe);
+    let entries = SQ_DEPTH + receives + 1;
     let vector = vectors::vector(Kind::Stream, dev.next_link(), device.num_comp_vectors());
     let cq = Cq::new(&device, entries, vector, link.clone())?;
     cq.arm()?;
-    let max_sge = attrs.max_send_sge.min(32);
     let rate = device.rate();
     let mut caps = QpCaps {
-        max_send_wr: SQ_DEPTH.min(attrs.max_qp_wr),
-        max_send_sge: max_sge,
+        max_send_wr: SQ_DEPTH,
+        max_send_sge: attrs.max_send_sge.min(32),
+        min_send_sge: sizing::MIN_SGE,
         max_inline: 0,
         max_recv_wr: 0,
         max_recv_sge: 0,
@@ -270,15 +282,8 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result<Since> {
     }
     // The peer of an accepted link may fill blocks once it has our reply, so they are promised now.
     // The peer of a link that we make gets its promise when it has replied.
-    if let Some(holder) = link.shares() {
-        pool.shares.may_take(holder).then_some(()).ok_or(EDQUOT)?;
-    }
-    let fits = match link.accepted {
-        true => rx.promise(false),
-        false => pool.may_promise(link.leaves_reserve()),
-    };
-    if !fits {
-        link.transport.evict_idle_link(&pool);
+    if link.accepted && !rx.promise(false) {
+        link.transport.evict_for_peer(&pool);
         return Err(ENOBUFS);
     }
     let mut tx = link.tx.lock();
@@ -291,6 +296,7 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result<Since> {
         return Err(ENOTCONN);
     }
     let (rx, Made { qp, place }) = (rx.clone(), made);
+    let max_sge = qp.max_send_sge();
     tx.promised = link.accepted;
     tx.receives = Some(place);
     tx.queues = Some(Queues {
@@ -306,7 +312,7 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result<Since> {
     tx.buffers = Some(buffers);
     tx.slots = slots;
     tx.free = free;
-    tx.sq_free = SQ_DEPTH.min(attrs.max_qp_wr);
+    tx.sq_free = SQ_DEPTH;
     let chunk = Cache::chunk(rate).min(sizing::gathered(max_sge, MAX_WRITES as u32));
     tx.bound_bulk(rate, params::BULK_US.get(), chunk);
     if let Some(addr) = of_cm(id, id.local_addr()) {
@@ -380,7 +386,7 @@ fn terms_of(transport: &Transport, keyed: bool, remote: Ip, private_data: &[u8])
     Ok(Terms {
         agreed,
         flow,
-        dgrams: None,
+        dgrams: false,
         links,
     })
 }
@@ -423,6 +429,9 @@ impl Link {
 
     fn on_route(self: &Arc<Self>) -> Result {
         let id = self.cm.lock().clone().ok_or(ENOTCONN)?;
+        if !self.await_blocks(&pool_of(&self.transport, &id)?)? {
+            return Ok(());
+        }
         make_queues(self, &id)?.check(self)?;
         if id.device().is_some_and(|device| device.connect_waits()) {
             // This thread resolves the routes of the whole machine.
@@ -562,7 +571,7 @@ impl Link {
                 self.unproved(Unproved::Unoffered);
                 return Ok(());
             }
-            terms.share_for_dgrams()?;
+            terms.dgrams = terms.agreed.features & dgram::wire::FEATURE != 0;
             self.claim_blocks()?;
             self.heard(private_data, peer_qp)?;
             self.up(terms);
@@ -571,47 +580,6 @@ impl Link {
         if !self.is_keyed() {
             self.transport.peer_has_zrs(&self.net, self.remote_ip());
         }
-        Ok(())
-    }
-
-    /// The peer has replied to our request: promises it the number of blocks that our hello
-    /// announced. Until they are posted, its messages may use other links' blocks or wait for a
-    /// free one. The link counts in the share of its holder from now on. ENOBUFS, EDQUOT, ENOMEM,
-    /// ENOTCONN.
-    fn claim_blocks(self: &Arc<Self>) -> Result {
-        let queues = self
-            .tx
-            .lock()
-            .queues
-            .as_ref()
-            .map(|q| (q.pool.clone(), q.rx.clone()));
-        let (pool, rx) = queues.ok_or(ENOTCONN)?;
-        let share = self.shares();
-        if let Some(holder) = share {
-            pool.shares.take(holder)?;
-        }
-        let claimed = match rx.promise(self.leaves_reserve()) {
-            true => self.keep_blocks(share).inspect_err(|_| {
-                rx.unpromise(params::LINK_CREDIT.get());
-            }),
-            false => {
-                self.transport.evict_idle_link(&pool);
-                Err(ENOBUFS)
-            }
-        };
-        if let (Err(_), Some(holder)) = (claimed, share) {
-            pool.shares.give(holder);
-        }
-        claimed
-    }
-
-    /// Stores what was claimed until the teardown. ENOTCONN if the link is down already.
-    fn keep_blocks(&self, share: Option<Holder>) -> Result {
-        let mut tx = self.tx.lock();
-        if tx.state != LinkState::Connecting {
-            return Err(ENOTCONN);
-        }
-        (tx.promised, tx.share) = (true, share);
         Ok(())
     }
 }
@@ -700,7 +668,9 @@ impl Listener {
             let _ = id.reject(&ours.encode_denial(Role::Streams, why));
             return Err(EACCES);
         }
-        if !self.transport.may_make_link(&self.net, local, remote) {
+        let pool = pool_of(&self.transport, &id);
+        let may = |pool: &Arc<Pool>| self.transport.may_make_link(&self.net, local, remote, pool);
+        if !pool.is_ok_and(|pool| may(&pool)) {
             let _ = id.reject(&ours.encode());
             return Err(ENOBUFS);
         }

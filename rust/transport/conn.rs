@@ -40,11 +40,14 @@ pub(crate) struct Conn {
     queued: bool,
     /// A sender found the channel without room.
     pub(crate) wants_room: bool,
+    /// poll() has reported room to send, and nothing was sent since: the next non-blocking send
+    /// takes at least a small message.
+    pub(crate) promised: bool,
     /// The device is done with our memory up to this stream position.
     tx_done: u64,
     /// Chunks were posted up to this stream position.
     tx_posted: u64,
-    /// End of the last chunk that was posted from the program's pages.
+    /// End of the last chunk whose completion is waited for: see `Payload::is_awaited`.
     tx_pinned: u64,
     /// Sequence number, on the link, of the last chunk that was posted.
     tx_seq: u64,
@@ -65,6 +68,7 @@ impl Conn {
             chan: Chan::none(),
             queued: false,
             wants_room: false,
+            promised: false,
             tx_done: 0,
             tx_posted: 0,
             tx_pinned: 0,
@@ -75,7 +79,7 @@ impl Conn {
         }
     }
 
-    /// Begins anew with a channel that `link` will carry. A former channel has ended, and has no
+    /// Starts again with a channel that `link` will carry. A former channel has ended, and has no
     /// link any more.
     pub(crate) fn open(&mut self, chan: Chan, link: &Arc<Link>) {
         *self = Self {
@@ -135,13 +139,13 @@ impl Conn {
     }
 
     /// Commits the chunk `plan`, which becomes message `seq` of the link; the device is done with
-    /// the link's messages up to `done`. `copied`: the device reads no page of the program; `held`:
-    /// the chunk's bytes were corked by [`Self::autocorks`]. `None` if the channel has ended, or if
-    /// it has no room for the chunk any more.
+    /// the link's messages up to `done`. `held`: the chunk's bytes were corked by
+    /// [`Self::autocorks`]. `None` if the channel has ended, or if it has no room for the chunk any
+    /// more.
     pub(crate) fn commit(
         &mut self,
         plan: Plan,
-        copied: bool,
+        payload: &Payload,
         held: bool,
         seq: u64,
         done: u64,
@@ -151,18 +155,20 @@ impl Conn {
             .with(|c| Some((c.commit(plan)?, c.received())))
             .flatten()?;
         let end = chunk.header.pos.wrapping_add(u64::from(chunk.header.len));
-        let small = copied && chunk.write_to.is_none() && params::AUTOCORKING.get() != 0;
+        let in_slot = matches!(payload, Payload::Copied);
+        let small = in_slot && chunk.write_to.is_none() && params::AUTOCORKING.get() != 0;
         let may = small && (held || chunk.header.len < SMALL_MAX);
         let on_its_way = done < self.tx_seq;
         let marks = self.autocork.posted(end, received, may, on_its_way, held);
         self.tx_posted = end;
         self.tx_seq = seq;
+        self.promised &= matches!(plan, Plan::Corked(_));
         let (mark, pos) = self.tx_mark;
         if done >= mark {
             self.tx_done = self.tx_done.max(pos);
             self.tx_mark = (seq, end);
         }
-        if !copied {
+        if payload.is_awaited() {
             self.tx_pinned = end;
         }
         Some(Commit { chunk, end, marks })
@@ -184,12 +190,13 @@ impl Conn {
         self.tx_done >= pos
     }
 
-    /// Whether the device may still read pages of the program.
+    /// Whether the device may still read pages of the program, or copied bytes of a call with
+    /// MSG_ZEROCOPY.
     pub(crate) fn has_pinned(&self) -> bool {
         self.tx_done < self.tx_pinned
     }
 
-    /// End of the last chunk that was posted from the program's pages.
+    /// End of the last chunk that calls or notifications wait for.
     pub(crate) fn pinned_end(&self) -> u64 {
         self.tx_pinned
     }
@@ -258,7 +265,7 @@ pub(crate) trait ConnOps: Send + Sync + 'static {
 
     // For the scheduler.
 
-    /// What senders wait for. Takes no lock.
+    /// The marks of senders that wait for room. Takes no lock.
     fn tx_blocked(&self) -> &TxBlocked;
 
     /// Wakes threads that wait to send.
@@ -291,11 +298,15 @@ pub(crate) trait ConnOps: Send + Sync + 'static {
 
     // For the receiving party.
 
+    /// Whether [`ConnOps::deliver`] copies small messages to memory of the program, and needs their
+    /// blocks no longer than that.
+    fn copies_small(&self) -> bool;
+
     /// Copies the payload of a block of `pool`; the connection's owner is charged. Sleeps.
     fn copy_payload(&self, pool: &Pool, block: u32, len: usize) -> Result<Copied>;
 
-    /// Delivers message `h`, which arrived on `link`, and takes its payload from `held`.
-    /// `may_grow`: the caller can enlarge the receive queue. Takes the link's lock first.
+    /// Delivers message `h`, which arrived on `link`, and takes its payload from `held`, or copies
+    /// it. `may_grow`: the caller can enlarge the receive queue. Takes the link's lock first.
     fn deliver(
         &self,
         link: &Arc<Link>,
@@ -457,8 +468,8 @@ impl Drop for Charge {
 
 /// Marks that senders of a connection wait for room on its link.
 pub(crate) struct TxBlocked {
-    /// For each data class, small and bulk: a sender found the link full, and is to be woken when
-    /// there is room.
+    /// For each data class, small and bulk: a sender found the link full, and is woken when there
+    /// is room.
     classes: [Atomic<bool>; 2],
     /// Corked bytes wait for room on the link, or for the send lock. Changes under the connection's
     /// lock.

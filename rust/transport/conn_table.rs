@@ -16,7 +16,7 @@
 //! connections of its flows. Other parties find the connection in the place, which has a lock of
 //! its own.
 //!
-//! Each connection has the word of its entry (`proto/entry_word.rs`) beside the lock: the state of
+//! Each connection has the word of its entry (`proto/entry_word.rs`) next to the lock: the state of
 //! the channel while the registers are parked, also for readers that do not take the lock.
 //!
 //! Locks: that of a connection, then `table`; under `table`, the locks of other connections are
@@ -213,7 +213,7 @@ impl Table {
                 let places = KBox::pin_init(places, GFP_KERNEL)?;
                 (filled(CHUNK, || Ok(Backing::new()))?, places)
             };
-            // Another thread may have added a chunk as well; then this one is dropped.
+            // Another thread may have added a chunk as well; then this chunk is dropped.
             let mut places = Some(places);
             let spare = {
                 let mut table = self.table.lock();

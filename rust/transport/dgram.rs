@@ -21,7 +21,6 @@ mod tx;
 
 use core::mem;
 
-use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::{Arc, UniqueArc};
@@ -33,21 +32,17 @@ pub(crate) use rx::Incoming;
 pub(super) use tx::DgramTx;
 pub(crate) use tx::{stall_ns, Room, Source};
 
-use super::link::{Link, LinkState, Terms};
+use super::link::{Link, LinkState};
 use crate::kern::errno::{ECONNREFUSED, EHOSTUNREACH, ENETUNREACH};
 use crate::kern::fault;
 use crate::kern::task::now_ns;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
-use crate::proto::dgram::credit;
-use crate::proto::dgram::wire::{Body, DgramHeader, Message, PortState, Ports, FEATURE};
+use crate::proto::dgram::wire::{Body, DgramHeader, Message, PortState, Ports};
 use crate::proto::wire::Refusal;
 
 /// Work item: the sockets that were withheld POLLOUT have waited for `dgram_stall_ms`.
 pub(super) const DGRAM_STALL: u64 = 5;
-
-/// The datagrams' share of a link's credit.
-pub(super) type CreditShare = credit::CreditShare<KVVec<Option<u32>>>;
 
 /// The bytes of a received datagram.
 pub(crate) type Bytes = Arc<Data>;
@@ -105,18 +100,6 @@ pub(crate) trait DgramSocket: Send + Sync {
     fn link_dropped(&self);
 }
 
-impl Terms {
-    /// The connector's share of the credit for datagrams, if the link carries some. ENOMEM.
-    pub(super) fn share_for_dgrams(&mut self) -> Result {
-        if self.agreed.features & FEATURE != 0 {
-            let slots = CreditShare::slots_for(self.flow.left_to_us()) as usize;
-            let slots = KVVec::from_elem(None, slots, GFP_KERNEL)?;
-            self.dgrams = Some(CreditShare::new(slots, &self.flow));
-        }
-        Ok(())
-    }
-}
-
 /// The error of a socket whose datagrams were lost with a link.
 fn errno_of(why: Failure) -> Error {
     match why {
@@ -161,7 +144,7 @@ impl Link {
     /// Whether the link is up and carries datagrams.
     pub(crate) fn carries_dgrams(&self) -> bool {
         let tx = self.tx.lock();
-        tx.state == LinkState::Up && tx.dgrams.share.is_some()
+        tx.state == LinkState::Up && tx.dgrams.carries
     }
 
     /// Asks the peer whether it has a socket that datagrams with these ports reach.
@@ -201,7 +184,13 @@ impl WorkItem<DGRAM_STALL> for Link {
 
     fn run(link: Arc<Link>) {
         fault::asynchronous(|| {
-            let starved = mem::take(&mut link.tx.lock().dgrams.starved);
+            let starved = {
+                let dgrams = &mut link.tx.lock().dgrams;
+                // Those that still want room say so again.
+                dgrams.wanted = 0;
+                mem::take(&mut dgrams.starved)
+            };
+            link.dgram_wait.wake_all();
             for sock in starved {
                 sock.may_send(true);
             }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A link: one queue pair between two hosts, for all channels between them. `life`: how a link
-//! comes up, and ends. `poll`: the thread or worker that takes its completions. `teardown`: the
-//! release of its objects.
+//! A link: one queue pair between two hosts, for all channels between them. `blocks`: the blocks
+//! of a link that is being made. `life`: how a link comes up, and ends. `poll`: the thread or
+//! worker that takes its completions. `teardown`: the release of its objects.
 //!
 //! Connecting -> Up -> Down, or Connecting -> Down; a link never goes back. Where the hosts have a
 //! key for each other, a link stays Connecting until they have proved it. [`Link::fail`] sets the
@@ -15,6 +15,7 @@
 
 #![deny(unsafe_code)]
 
+mod blocks;
 mod life;
 mod poll;
 mod teardown;
@@ -31,11 +32,11 @@ use kernel::workqueue::{
 use super::backlog::Reposts;
 use super::connects::{ConnectRequest, CONNECTS};
 use super::context::Transport;
-use super::dgram::{CreditShare, DgramReceiver, DgramRx, DgramTx, DGRAM_STALL};
+use super::dgram::{DgramReceiver, DgramRx, DgramTx, DGRAM_STALL};
 use super::links::Asker;
 use super::proof::LinkProof;
 use super::sched::Channels;
-use super::tx::{TxBuffers, TxSlot};
+use super::tx::{TxBuffers, TxSlot, CONTROL_SLOTS, CONTROL_WRS};
 use crate::ib::cm::CmId;
 use crate::ib::cq::Cq;
 use crate::ib::qp::Qp;
@@ -50,6 +51,7 @@ use crate::pool::window::WindowUse;
 use crate::pool::Pool;
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
+use crate::proto::control_reserve::ControlReserve;
 use crate::proto::dgram::wire::Message;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::liveness::Liveness;
@@ -122,7 +124,7 @@ pub(crate) struct Link {
     /// The backstop is queued, or about to be, and has not looked for an event yet.
     backstopped: Atomic<bool>,
     /// Until this time, in jiffies, every event goes to the worker: a thread that was woken to poll
-    /// was too slow.
+    /// was too slow, or was preempted while it polled.
     barred: Atomic<usize>,
     /// How long the next bar lasts, in milliseconds.
     bar_ms: Atomic<u32>,
@@ -134,6 +136,10 @@ pub(crate) struct Link {
     pub(super) short: Atomic<u32>,
     /// The route is known, and the work item that connects asks the peer.
     pub(super) routed: Atomic<bool>,
+    /// It waits for blocks; see [`Link::await_blocks`]. The thread that clears this lets it go on.
+    awaits_blocks: Atomic<bool>,
+    /// The work item that connects looks for blocks again.
+    pub(super) tries_again: Atomic<bool>,
     /// Timeout of the last attempt to resolve the peer's address, in milliseconds.
     pub(super) resolve_ms: Atomic<u32>,
     /// Changes under `tx`.
@@ -202,7 +208,7 @@ const CONNECT: u64 = 1;
 const TEARDOWN: u64 = 2;
 /// Work item: polls the completion queue if the thread that was woken for it has not.
 const BACKSTOP: u64 = 3;
-/// Work item: wakes the next senders if those that were woken have not sent.
+/// Work item: wakes the next senders if the senders that were woken have not sent.
 pub(super) const RESCHEDULE: u64 = 4;
 
 /// Whether a connect may be retried on another link when its own link is down.
@@ -229,13 +235,15 @@ impl RetryPolicy {
     }
 }
 
-/// What the link's spinlock guards.
+/// The state that the link's spinlock guards.
 pub(super) struct Tx {
     pub(super) state: LinkState,
     pub(super) was_up: bool,
+    /// When it came up; before that, when it was made.
+    since: u64,
     /// The queue pair is connected, and the hosts prove that they have a key.
     pub(super) proving: bool,
-    /// The link is to be replaced; see [`Link::fail_stale`].
+    /// The link must be replaced; see [`Link::fail_stale`].
     stale: bool,
     why: Failure,
     pub(super) local: Ip,
@@ -268,6 +276,9 @@ pub(super) struct Tx {
     pub(super) signal_wanted: bool,
     /// Room in the send queue, in work requests.
     pub(super) sq_free: u32,
+    /// Slots, and work requests, that data messages leave free for control messages.
+    pub(super) control_slots: ControlReserve,
+    pub(super) control_wrs: ControlReserve,
     /// Messages that outstanding reservations may still post.
     pub(super) reserved: u32,
     /// The channels of the link, and the queues of flows that wait to send.
@@ -280,7 +291,7 @@ pub(super) struct Tx {
     pub(super) bulk_chunk: u32,
     /// Replies to messages for channels that do not exist.
     pub(super) replies: KVec<Message>,
-    /// Windows whose keys are to be made invalid.
+    /// Windows whose keys wait for their invalidation.
     pub(super) ending: KVec<WindowUse>,
     /// Datagrams that this side sends.
     pub(super) dgrams: DgramTx,
@@ -317,8 +328,8 @@ pub(crate) struct TxBacklog {
 pub(super) struct Terms {
     pub(super) agreed: Agreed,
     pub(super) flow: LinkFlow,
-    /// The share of the credit that datagrams have; none if this side sends no datagrams.
-    pub(super) dgrams: Option<CreditShare>,
+    /// Whether this side sends datagrams.
+    pub(super) dgrams: bool,
     /// Links that the peer accepts from this host.
     pub(super) links: u32,
 }
@@ -382,6 +393,8 @@ impl Link {
                 last_receive: Atomic::new(false),
                 short: Atomic::new(0),
                 routed: Atomic::new(false),
+                awaits_blocks: Atomic::new(false),
+                tries_again: Atomic::new(false),
                 resolve_ms: Atomic::new(0),
                 tx_bytes: Counter::new(),
                 rx_bytes: Counter::new(),
@@ -389,6 +402,7 @@ impl Link {
                 tx <- new_spinlock!(Tx {
                     state: LinkState::Connecting,
                     was_up: false,
+                    since: task::now_ns(),
                     proving: false,
                     stale: false,
                     why: Failure::LinkLost,
@@ -410,6 +424,8 @@ impl Link {
                     last_unsignaled: None,
                     signal_wanted: false,
                     sq_free: 0,
+                    control_slots: ControlReserve::new(CONTROL_SLOTS as u32),
+                    control_wrs: ControlReserve::new(CONTROL_WRS),
                     reserved: 0,
                     channels: Channels::new(KVVec::new()),
                     bulk: 0,
@@ -470,13 +486,28 @@ impl Link {
         self.tx.lock().local
     }
 
+    /// Whether the link is between these addresses in `net`.
+    pub(super) fn is_from(&self, net: &Net, local: Ip, remote: Ip) -> bool {
+        self.net == *net && self.remote == remote && self.local_ip() == local
+    }
+
     /// Whether the same peer has made both links, to the same local address.
     pub(super) fn is_sibling(&self, other: &Self) -> bool {
-        self.accepted
-            && other.accepted
-            && self.net == other.net
-            && self.remote == other.remote
-            && self.local_ip() == other.local_ip()
+        self.accepted && other.accepted && self.is_from(&other.net, other.local_ip(), other.remote)
+    }
+
+    /// Whether the link has been made, or has come up, within the last `ns` nanoseconds.
+    pub(super) fn is_younger(&self, ns: u64, now: u64) -> bool {
+        now.saturating_sub(self.tx.lock().since) < ns
+    }
+
+    /// Whether the link, which a peer makes, has not come up, and whether it is ending. `None`: it
+    /// has, or its receives go to another pool than `pool`.
+    pub(super) fn half_made_on(&self, pool: &Arc<Pool>) -> Option<bool> {
+        let tx = self.tx.lock();
+        let queues = tx.queues.as_ref();
+        let here = queues.is_none_or(|q| Arc::ptr_eq(&q.pool, pool));
+        (self.accepted && !tx.was_up && here).then_some(tx.state == LinkState::Down)
     }
 
     /// The administrator asks for the link.

@@ -13,6 +13,7 @@ use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
 
+use super::cm::RESERVED_PORTS;
 use super::context::{Transport, IDLE_LINKS, KEEPALIVE};
 use super::link::{Link, LinkState};
 use crate::kern::errno::EDQUOT;
@@ -24,7 +25,11 @@ use crate::pool::lessee::DeviceLinks;
 use crate::pool::Pool;
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
-use crate::proto::quota::Holder;
+use crate::proto::half_made::{self, HalfMade, Verdict};
+use crate::proto::quota::{Holder, Shares};
+
+/// Source ports of a network namespace that are for the administrator's links.
+const ADMIN_PORTS: u32 = 32;
 
 /// How long a link without channels stays in a namespace without sockets, in milliseconds.
 const IDLE_MS: u32 = 1000;
@@ -46,6 +51,10 @@ const GROW_NS: u64 = 100_000_000;
 /// nanoseconds.
 const UNUSED_NS: u64 = 1_000_000_000;
 
+/// How long a link does not end for another one that a peer asks for, in nanoseconds from when it
+/// was made or came up: so long its maker has for its first connect.
+const FRESH_NS: u64 = 250_000_000;
+
 /// How long a link that a peer makes may take to come up, in nanoseconds. The connection manager's
 /// own limit is the peer's choice.
 const HALF_MADE_NS: u64 = 5_000_000_000;
@@ -55,6 +64,17 @@ const HALF_MADE_NS: u64 = 5_000_000_000;
 /// their teardown is done.
 fn accepted_most() -> usize {
     params::LINKS_PER_PEER.get() as usize + 1
+}
+
+/// The result of the search for an unused link, on a device that has no blocks for another one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Evicted {
+    /// The device has no unused link that may end.
+    None,
+    /// An unused link was ended.
+    One,
+    /// The last messages of the unused links are not acknowledged yet.
+    Soon,
 }
 
 /// On whose behalf a link is made.
@@ -75,6 +95,26 @@ impl Asker {
     pub(super) fn charged(&self) -> Option<Holder> {
         self.by_dgram.then_some(self.holder)
     }
+}
+
+/// Whether `holder` may have another link with a source port of `net`: the last ones are the
+/// administrator's, and a user leaves some to others.
+fn leaves_ports(links: &[Arc<Link>], net: &Net, holder: Holder) -> bool {
+    let Some(user) = holder.user else {
+        return true;
+    };
+    let (mut own, mut all) = (0, 0);
+    let made = links.iter().filter(|l| !l.accepted && l.net == *net);
+    for other in made.filter_map(|l| l.holder?.user) {
+        own += u32::from(other == user);
+        all += 1;
+    }
+    let shares = Shares {
+        most: RESERVED_PORTS.len() as u32 - ADMIN_PORTS,
+        user_percent: params::USER_PERCENT.get(),
+        net_most: u32::MAX,
+    };
+    shares.gives(own, all)
 }
 
 impl Transport {
@@ -172,6 +212,9 @@ impl Transport {
         remote: Ip,
         asker: Asker,
     ) -> Result<Arc<Link>> {
+        if !leaves_ports(links, net, asker.holder) {
+            return Err(EDQUOT);
+        }
         // It is counted when the peer has answered, and blocks are promised.
         if !asker.for_admin && !self.pools.may_share(net, asker.holder) {
             return Err(EDQUOT);
@@ -213,28 +256,83 @@ impl Transport {
         })
     }
 
-    /// Whether `remote` may make another link now. A peer that makes links faster than they can be
-    /// taken down would use up all blocks of the device.
-    pub(crate) fn may_make_link(&self, net: &Net, local: Ip, remote: Ip) -> bool {
-        let links = self.links.lock();
-        let theirs = links.iter().filter(|l| {
-            l.accepted && l.net == *net && l.remote_ip() == remote && l.local_ip() == local
-        });
-        theirs.count() < 2 * accepted_most()
+    /// Whether `remote` may make another link on `pool` now: it has not too many, and there are
+    /// blocks for one. A peer that makes links faster than they can be taken down would use up all
+    /// blocks of the device.
+    ///
+    /// If the address has too many half-made links, its oldest one ends for the new one; else
+    /// [`half_made::judge`] decides. Where there are no blocks, and none are about to come back,
+    /// the link that has been unused for longest ends, for a later request. Sleeps.
+    pub(crate) fn may_make_link(&self, net: &Net, local: Ip, remote: Ip, pool: &Arc<Pool>) -> bool {
+        if !self.has_share(net, local, remote, pool) {
+            return false;
+        }
+        let fits = pool.may_promise(false);
+        if !fits {
+            self.evict_for_peer(pool);
+        }
+        fits
     }
 
-    /// Adds a link that the peer makes. If too many of its links are not up yet, the oldest of
-    /// these ends. A link that is up does not end because of a mere request.
-    pub(crate) fn add_link(self: &Arc<Self>, link: &Arc<Link>) -> Result {
-        let mut links = self.links.lock();
-        let half_made = |l: &&Arc<Link>| l.is_sibling(link) && l.state() == LinkState::Connecting;
-        if links.iter().filter(half_made).count() >= accepted_most() {
-            if let Some(oldest) = links.iter().find(half_made) {
+    /// Whether `remote` and the half-made links of all leave room for another one. See
+    /// [`Self::may_make_link`].
+    fn has_share(&self, net: &Net, local: Ip, remote: Ip, pool: &Arc<Pool>) -> bool {
+        let links = self.links.lock();
+        let is_theirs = |l: &&Arc<Link>| l.accepted && l.is_from(net, local, remote);
+        let theirs = || links.iter().filter(is_theirs);
+        if theirs().count() >= 2 * accepted_most() {
+            return false;
+        }
+        let mut begun = theirs().filter(|l| l.state() == LinkState::Connecting);
+        if begun.clone().count() >= accepted_most() {
+            if let Some(oldest) = begun.next() {
                 oldest.fail(Failure::TimedOut);
             }
+            return true;
         }
-        links.push(link.clone(), GFP_KERNEL)?;
-        drop(links);
+        // Without memory the request is refused.
+        let Ok(mut half_made) = KVec::with_capacity(links.len(), GFP_KERNEL) else {
+            return false;
+        };
+        let at = |net, ip, ends| HalfMade {
+            net: (net, half_made::network_of(ip)),
+            ip,
+            ends,
+        };
+        let mut refs = KVec::new();
+        for link in links.iter() {
+            let Some(ends) = link.half_made_on(pool) else {
+                continue;
+            };
+            let half = at(&link.net, link.remote_ip(), ends);
+            let kept = half_made.push(half, GFP_KERNEL).is_ok();
+            if !kept || refs.push(link, GFP_KERNEL).is_err() {
+                return false;
+            }
+        }
+        let most = half_made::most(pool.layout.links_most(), accepted_most() as u32);
+        let (end, granted) = match half_made::judge(&half_made, &at(net, remote, false), most) {
+            Verdict::Granted(end) => (end, true),
+            Verdict::Refused(end) => (end, false),
+        };
+        let end = end.and_then(|i| refs.get(i));
+        if let Some(link) = end.filter(|l| granted || !l.is_younger(FRESH_NS, now_ns())) {
+            link.fail(Failure::TimedOut);
+        }
+        granted
+    }
+
+    /// A peer's request has found no blocks in `pool`: ends an unused link for a later one, if no
+    /// blocks are about to come back.
+    pub(super) fn evict_for_peer(&self, pool: &Arc<Pool>) {
+        if !pool.returns().are_due() {
+            self.evict_idle_link(pool, FRESH_NS);
+        }
+    }
+
+    /// Adds a link that the peer makes. ENOMEM.
+    pub(crate) fn add_link(self: &Arc<Self>, link: &Arc<Link>) -> Result {
+        self.links.lock().push(link.clone(), GFP_KERNEL)?;
         self.look_for_idle();
         Ok(())
     }
@@ -329,6 +427,7 @@ impl Transport {
     fn end_idle(self: &Arc<Self>) {
         // A request from here on schedules another check.
         self.idle_at.store(u64::MAX, Relaxed);
+        self.continue_links();
         let now = now_ns();
         let unused_ns = u64::from(params::LINK_IDLE_MS.get()) * 1_000_000;
         let (mut again, mut unused) = (None, false);
@@ -394,19 +493,38 @@ impl Transport {
     }
 
     /// A pool has promised all of its blocks: ends the link on it that has been unused for longest,
-    /// so that the next link can be made.
-    pub(crate) fn evict_idle_link(&self, pool: &Arc<Pool>) {
+    /// so that the next link can be made. One that has been made or come up within `fresh_ns`
+    /// nanoseconds stays.
+    pub(super) fn evict_idle_link(&self, pool: &Arc<Pool>, fresh_ns: u64) -> Evicted {
         let now = now_ns();
-        let Ok(links) = self.snapshot() else { return };
+        let Ok(links) = self.snapshot() else {
+            return Evicted::None;
+        };
+        let mut busy = false;
         let unused = links
             .into_iter()
-            .filter(|l| l.is_promised_by(pool))
+            .filter(|l| l.is_promised_by(pool) && l.state() != LinkState::Down)
             .filter_map(|l| Some((l.idle_for(now)?, l)))
-            .filter(|(_, l)| l.has_delivered())
+            .filter(|(_, l)| !l.is_younger(fresh_ns, now))
+            .filter(|(_, l)| {
+                let delivered = l.has_delivered();
+                busy |= !delivered;
+                delivered
+            })
             .max_by_key(|(idle, _)| *idle);
-        if let Some((_, link)) = unused {
-            link.fail(Failure::LinkLost);
+        match unused {
+            Some((_, link)) => {
+                link.fail(Failure::LinkLost);
+                Evicted::One
+            }
+            None if busy => Evicted::Soon,
+            None => Evicted::None,
         }
+    }
+
+    /// A link waits for the end of one whose last messages are not acknowledged yet.
+    pub(super) fn look_for_delivered(self: &Arc<Self>) {
+        self.look_for_idle_in(DELIVERED_MS);
     }
 
     /// A link has come up: schedules the check of its peer.

@@ -20,7 +20,7 @@ use crate::proto::peers::{allows, Entry, PEERS_MAX};
 use crate::proto::wire::Denial;
 use crate::stats::Counter;
 
-/// The lists, and what they refused.
+/// The lists, and the counts of their refusals.
 #[pin_data]
 pub(crate) struct Peers {
     #[pin]

@@ -18,8 +18,8 @@ use crate::kern::errno::{ENOBUFS, ENOTCONN};
 use crate::kern::task::{now_ns, random_bytes};
 use crate::proto::channel::Failure;
 use crate::proto::dgram::wire::Message;
-use crate::proto::proof::{padded, End, Proof, Side};
-use crate::proto::wire::{Header, Type, HELLO_MOST};
+use crate::proto::proof::{padded, Answer, End, Proof, Side};
+use crate::proto::wire::{Header, HELLO_MOST};
 use crate::proto::{ChanId, Violation};
 
 /// The proof of a link, and the hello that it covers.
@@ -96,15 +96,19 @@ impl Link {
         Ok(())
     }
 
-    /// The queue pair is connected: sends the challenge. Sleeps.
+    /// The queue pair is connected: sends the challenge, unless the peer's has to come first.
+    /// Sleeps.
     pub(super) fn challenge(self: &Arc<Self>) {
         let challenge = {
             let mut slot = self.proof.lock();
             slot.state.as_mut().map(|proof| proof.begin(now_ns()))
         };
-        let sent = challenge
-            .ok_or(ENOTCONN)
-            .and_then(|challenge| self.post_proof(Type::Challenge, &challenge));
+        let sent = match challenge {
+            Some(Some(challenge)) => self.post_proof(&Answer::Challenge(challenge)),
+            // The peer's comes first.
+            Some(None) => Ok(()),
+            None => Err(ENOTCONN),
+        };
         if sent.is_err() {
             self.fail_link_lost("its challenge cannot be sent");
         }
@@ -129,8 +133,8 @@ impl Link {
         let done = proof.is_done();
         drop(slot);
         match answer {
-            Ok(Some(macs)) => {
-                if self.post_proof(Type::Proof, &macs).is_err() {
+            Ok(Some(answer)) => {
+                if self.post_proof(&answer).is_err() {
                     self.fail_link_lost("its proof cannot be sent");
                     return Ok(());
                 }
@@ -175,7 +179,8 @@ impl Link {
     }
 
     /// Posts a message of the proof. ENOTCONN, ENOBUFS, EINVAL.
-    fn post_proof(&self, kind: Type, bytes: &[u8]) -> Result {
+    fn post_proof(&self, answer: &Answer) -> Result {
+        let (kind, bytes) = answer.message();
         let tx = &mut *self.tx.lock();
         if !tx.proving || tx.state != LinkState::Connecting {
             return Err(ENOTCONN);

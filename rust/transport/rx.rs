@@ -4,16 +4,16 @@
 //! their channels.
 //!
 //! The completion queue is drained in process context, under the link's `drain` mutex, so messages
-//! are handled in the order in which they arrived. A thread that waits on the link drains it if
+//! are handled in their order of arrival. A thread that waits on the link drains it if
 //! there is one (see [`InlinePoll`] for [`Link`]), else the link's work item does. The order is:
 //! drain, arm, poll again. So an event may find an empty queue, which is normal, and no completion
 //! is lost.
 //!
-//! A thread here has the `drain` mutex and may sleep, but the link stands still meanwhile: what
-//! takes long (a window's memory, the end of a link) is left to workers. A message is delivered
+//! A thread here has the `drain` mutex and may sleep, but the link stands still then: long work (a
+//! window's memory, the end of a link) is left to workers. A message is delivered
 //! under the connection's lock alone, after `Link::tx` was released; `kick()` and `transmit()` take
 //! a connection's lock under `Link::tx`. Documentation/locking.rst has the order of all locks, and
-//! tests/lib/structure.py the folders that this one may use. This file knows connections as
+//! tests/lib/structure.py the folders that this folder may use. This file knows connections as
 //! [`ConnOps`] and receive memory as [`Pool`], and no socket. Documentation/protocol.rst, Credit,
 //! says who counts and tells credit.
 
@@ -34,6 +34,7 @@ use crate::params;
 use crate::pool::kept::KeptBlock;
 use crate::pool::{Held, HeldBlock, Pool};
 use crate::proto::channel::{Event, Failure};
+use crate::proto::dgram::credit::held_most;
 use crate::proto::dgram::wire::Message;
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
 use crate::proto::{ChanId, Violation};
@@ -80,12 +81,12 @@ impl Arrival<'_> {
     }
 
     /// Keeps the payload until it is read. It stays in its block, or is copied if this link holds
-    /// so many blocks that other links would run out of them. The owner of `conn` is charged for
-    /// the copy. Sleeps.
+    /// enough blocks to starve other links, and delivery would not copy it. The owner of `conn` is
+    /// charged for the copy. Sleeps.
     fn hold(&mut self, conn: &dyn ConnOps, user: ChanId) -> Option<Held> {
         let block = self.block?;
-        let crowded = self.link.blocks_held() >= params::LINK_CREDIT.get() / 2;
-        if crowded {
+        let crowded = self.link.blocks_held() >= held_most(params::LINK_CREDIT.get());
+        if crowded && !conn.copies_small() {
             // Without memory for a copy, the payload stays in the block.
             let pool = &self.queues.pool;
             match conn.copy_payload(pool, block, self.payload) {
@@ -162,9 +163,9 @@ impl Link {
     ) -> Option<R> {
         self.spinning.fetch_add(1, Full);
         let mut found = cond();
-        while found.is_none() {
+        while found.is_none() && !self.is_barred() {
             let last = task::signal_pending() || over();
-            if self.look(if last { 1 } else { LOOKS }) {
+            if self.by_program(|| self.look(if last { 1 } else { LOOKS })) {
                 self.transmit();
                 self.wake_blocked_senders();
             }
@@ -513,7 +514,11 @@ impl InlinePoll for Arc<Link> {
     }
 
     fn poll(&self) {
-        fault::asynchronous(|| self.take_completions(INLINE_BUDGET));
+        if self.is_barred() {
+            return self.schedule_poll();
+        }
+        let take = || fault::asynchronous(|| self.take_completions(INLINE_BUDGET));
+        self.by_program(take);
     }
 
     fn defer(&self) {

@@ -14,7 +14,7 @@ use kernel::workqueue::WorkItem;
 
 use super::conn::ConnOps;
 use super::link::{Link, LinkState, Tx, RESCHEDULE};
-use super::tx::{Reservation, CONTROL_SLOTS, MAX_WRS};
+use super::tx::{Reservation, MAX_WRS};
 use crate::kern::{fault, task};
 use crate::proto::scheduler::{Flow, Scheduler, TrafficClass};
 use crate::proto::wire::{CHUNK_MAX, SMALL_MAX};
@@ -150,9 +150,8 @@ impl Link {
     }
 
     /// Whether the link has room for a small message, and for the bytes that `conn` has `corked`;
-    /// if not, `conn` is woken when it has. If the connection waits with bulk data, there is no
-    /// room for it either, since what poll() reports must hold for the program's next send,
-    /// whatever its size.
+    /// if not, `conn` is woken when it has. A connection that waits with bulk data is woken when
+    /// there is room for that: otherwise its program would send it in small messages.
     pub(crate) fn has_room_or_block(
         &self,
         conn: &Arc<impl ConnOps>,
@@ -284,7 +283,7 @@ impl Tx {
         if !has_room(self, MAX_WRS as u32) {
             return 0;
         }
-        let slots = self.free.len().saturating_sub(CONTROL_SLOTS) as u32;
+        let slots = (self.free.len() as u32).saturating_sub(self.control_slots.kept());
         let credit = self.flow.as_ref().map_or(0, |flow| flow.available(false));
         let messages = slots.min(credit.saturating_sub(self.reserved));
         match class {
@@ -316,12 +315,12 @@ fn has_room(tx: &Tx, wrs: u32) -> bool {
     has_room_for(tx, 1, wrs)
 }
 
-/// Whether so many data messages of up to `wrs` work requests each fit.
+/// Whether `messages` data messages of up to `wrs` work requests each fit.
 fn has_room_for(tx: &Tx, messages: u32, wrs: u32) -> bool {
     tx.state == LinkState::Up
         && !tx.draining
-        && tx.free.len() >= CONTROL_SLOTS + messages as usize
-        && tx.sq_free >= wrs * messages + 2 * CONTROL_SLOTS as u32
+        && tx.free.len() as u32 >= messages + tx.control_slots.kept()
+        && tx.sq_free >= wrs * messages + tx.control_wrs.kept()
         && tx
             .flow
             .as_ref()

@@ -10,8 +10,8 @@
 //! completion saved saves a wake-up and an entry of the completion queue. Where a device needs it
 //! (`Device::needs_signals()`), all requests with data are signaled.
 //!
-//! Everything is posted under the link's spinlock, so chunks leave in the order in which the
-//! channel committed them.
+//! Everything is posted under the link's spinlock, so chunks leave in the order of their
+//! commits by the channel.
 
 #![deny(unsafe_code)]
 
@@ -46,10 +46,10 @@ pub(crate) use reservation::{Payload, Posted, Reservation};
 
 /// Most messages in flight on a link.
 pub(super) const SLOTS: u16 = 128;
-/// Slots reserved for control messages.
+/// Slots that data leaves to control messages.
 pub(super) const CONTROL_SLOTS: usize = 8;
-/// Work requests in a link's send queue.
-pub(super) const SQ_DEPTH: u32 = 512;
+/// Work requests that data leaves to control messages: a control message has two at most.
+pub(super) const CONTROL_WRS: u32 = 2 * CONTROL_SLOTS as u32;
 /// Most WRITEs of one message, those of a chunk of scattered pages.
 pub(super) const MAX_WRITES: usize = 5;
 /// Most work requests of one message: a registration or WRITEs, then the SEND.
@@ -62,46 +62,73 @@ const SIGNAL_INTERVAL: u8 = 15;
 /// Room for a header.
 const HEADER_ROOM: usize = 128;
 
-/// The registered memory of a link's headers and copied payload.
-pub(super) struct TxBuffers {
+/// Slots whose payload is in one piece of memory.
+const SLOTS_A_PIECE: u16 = ContigPages::CHEAP as u16;
+
+/// A piece of memory that a device reads, no larger than what the kernel allocates without a
+/// search.
+struct Piece {
     region: DmaRegion,
     mem: Arc<ContigPages>,
+}
+
+impl Piece {
+    /// `pages` of memory. Sleeps.
+    fn new(pd: &Arc<Pd>, pages: usize) -> Result<Self> {
+        let node = pd.device().numa_node();
+        let mem = Arc::new(ContigPages::new(pages, node)?, GFP_KERNEL)?;
+        let region = DmaRegion::map(pd, mem.clone(), Direction::ToDevice)?;
+        Ok(Self { region, mem })
+    }
+
+    /// The `len` bytes at `at`, for the device.
+    fn sge(&self, at: usize, len: usize) -> Result<Sge> {
+        self.region.sync_for_device(at, len)?;
+        self.region.sge(at, len)
+    }
+}
+
+/// The memory of a link's headers and copied payload, mapped for its device.
+pub(super) struct TxBuffers {
+    headers: Piece,
+    /// Each has the payload of [`SLOTS_A_PIECE`] slots.
+    payloads: KVec<Piece>,
 }
 
 impl TxBuffers {
     /// Buffers for [`SLOTS`] messages. Sleeps.
     pub(super) fn new(pd: &Arc<Pd>) -> Result<Arc<Self>> {
         let headers = (usize::from(SLOTS) * HEADER_ROOM).div_ceil(PAGE_SIZE);
-        let node = pd.device().numa_node();
-        let mem = Arc::new(
-            ContigPages::new(headers + usize::from(SLOTS), node)?,
-            GFP_KERNEL,
-        )?;
-        let region = DmaRegion::map(pd, mem.clone(), Direction::ToDevice)?;
-        Ok(Arc::new(Self { region, mem }, GFP_KERNEL)?)
-    }
-
-    fn header_at(slot: u16) -> usize {
-        usize::from(slot) * HEADER_ROOM
-    }
-
-    fn payload_at(&self, slot: u16) -> usize {
-        self.mem.bytes() - (usize::from(SLOTS - slot) * PAGE_SIZE)
+        let pieces = SLOTS.div_ceil(SLOTS_A_PIECE);
+        let mut payloads = KVec::with_capacity(usize::from(pieces), GFP_KERNEL)?;
+        for _ in 0..pieces {
+            payloads.push(Piece::new(pd, usize::from(SLOTS_A_PIECE))?, GFP_KERNEL)?;
+        }
+        let headers = Piece::new(pd, headers)?;
+        Ok(Arc::new(Self { headers, payloads }, GFP_KERNEL)?)
     }
 
     fn put_header(&self, slot: u16, h: &Message) -> Result<Sge> {
-        let at = Self::header_at(slot);
-        self.mem.write(at, &h.encode())?;
-        self.region.sync_for_device(at, HEADER_LEN)?;
-        self.region.sge(at, HEADER_LEN)
+        let at = usize::from(slot) * HEADER_ROOM;
+        self.headers.mem.write(at, &h.encode())?;
+        self.headers.sge(at, HEADER_LEN)
+    }
+
+    /// The piece of a slot's payload, and where in it the payload begins. EINVAL.
+    fn payload_of(&self, slot: u16) -> Result<(&Piece, usize)> {
+        let piece = self.payloads.get(usize::from(slot / SLOTS_A_PIECE));
+        let at = usize::from(slot % SLOTS_A_PIECE) * PAGE_SIZE;
+        Ok((piece.ok_or(EINVAL)?, at))
     }
 
     /// Copies up to `n` bytes, at most [`SMALL_MAX`], from the program into a slot. Stops at the
     /// first page that is not present. Does not sleep.
     pub(super) fn fill(&self, slot: u16, n: usize, from: &mut IovIterSource<'_>) -> usize {
         let n = n.min(SMALL_MAX as usize);
-        let at = self.payload_at(slot);
-        self.mem.copy_from_iter_nofault(at, n, from).unwrap_or(0)
+        let filled = self
+            .payload_of(slot)
+            .and_then(|(piece, at)| piece.mem.copy_from_iter_nofault(at, n, from));
+        filled.unwrap_or(0)
     }
 
     /// Copies bytes into a slot, at most [`SMALL_MAX`]. EINVAL if there are more.
@@ -109,13 +136,13 @@ impl TxBuffers {
         if bytes.len() > SMALL_MAX as usize {
             return Err(EINVAL);
         }
-        self.mem.put_payload(self.payload_at(slot), bytes)
+        let (piece, at) = self.payload_of(slot)?;
+        piece.mem.put_payload(at, bytes)
     }
 
     fn payload(&self, slot: u16, len: usize) -> Result<Sge> {
-        let at = self.payload_at(slot);
-        self.region.sync_for_device(at, len)?;
-        self.region.sge(at, len)
+        let (piece, at) = self.payload_of(slot)?;
+        piece.sge(at, len)
     }
 }
 
@@ -126,6 +153,9 @@ pub(super) struct TxSlot {
     wrs: u32,
     /// Bytes that the message writes into the peer's window.
     bulk: u32,
+    /// It is a control message, whose places count in [`Tx::control_slots`] and
+    /// [`Tx::control_wrs`].
+    control: bool,
     /// The message's sequence number on the link.
     seq: u64,
     /// The slot of the previous message, if that message is unsignaled.
@@ -193,6 +223,8 @@ pub(super) struct Outgoing<'a> {
     window: Option<WindowUse>,
     conn: Option<(Arc<dyn ConnOps>, u64)>,
     charge: Option<Charge>,
+    /// It is a control message.
+    control: bool,
     /// Signal the message, because a completion of earlier messages is needed.
     force_signal: bool,
 }
@@ -207,6 +239,7 @@ impl<'a> Outgoing<'a> {
             window: None,
             conn: None,
             charge: None,
+            control: true,
             force_signal: true,
         }
     }
@@ -220,6 +253,7 @@ impl<'a> Outgoing<'a> {
             window: None,
             conn: None,
             charge,
+            control: false,
             force_signal: false,
         }
     }
@@ -241,9 +275,9 @@ fn try_post(tx: &mut Tx, slot: u16, m: Outgoing<'_>) -> Result {
         return Err(EINVAL);
     };
     flow.reposted_many(tx.reposts.take());
-    let credit = match (&m.header, &mut tx.dgrams.share) {
-        (Message::Dgram(h), Some(share)) if h.is_from_connector() => share.sending(flow),
-        _ => flow.sending(),
+    let credit = match m.control {
+        true => flow.sending_control(),
+        false => flow.sending(),
     };
     tx.reposts.set_due_at(flow.due_at());
     let header = m.header.with_credit(credit);
@@ -270,6 +304,7 @@ fn try_post(tx: &mut Tx, slot: u16, m: Outgoing<'_>) -> Result {
     *place = TxSlot {
         wrs: 0,
         bulk,
+        control: m.control,
         seq: tx.seq,
         unsignaled: tx.last_unsignaled,
         conn: m.conn,
@@ -301,6 +336,10 @@ fn try_post(tx: &mut Tx, slot: u16, m: Outgoing<'_>) -> Result {
     sges[0] = buffers.put_header(slot, &header)?;
     let wrs = submit(queues, slot, signaled, &sges, count, m.write_to, place)?;
     place.wrs = wrs;
+    if m.control {
+        tx.control_slots.take(1);
+        tx.control_wrs.take(wrs);
+    }
     if part {
         // Not the last reference: the caller has one.
         place.pins = None;
@@ -320,6 +359,7 @@ fn invalidate(tx: &mut Tx, slot: u16, window: WindowUse) -> Result {
     let place = tx.slots.get_mut(usize::from(slot)).ok_or(EINVAL)?;
     tx.seq += 1;
     *place = TxSlot {
+        control: true,
         seq: tx.seq,
         unsignaled: tx.last_unsignaled,
         invalidates: true,
@@ -338,6 +378,8 @@ fn invalidate(tx: &mut Tx, slot: u16, window: WindowUse) -> Result {
     STATS.work_requests.add(1);
     STATS.signaled.add(1);
     place.wrs = 1;
+    tx.control_slots.take(1);
+    tx.control_wrs.take(1);
     tx.sq_free -= 1;
     (tx.last_unsignaled, tx.unsignaled) = (None, 0);
     tx.signal_wanted = false;
@@ -441,6 +483,15 @@ impl Tx {
         flow.is_some_and(|flow| flow.credit_due_with(self.reposts.gathered()))
     }
 
+    /// A Heartbeat, which asks for an answer if one is wanted.
+    fn heartbeat(&mut self) -> Header {
+        let mut beat = Header::new(Type::Heartbeat, Default::default(), Default::default());
+        if mem::take(&mut self.ping_pending) {
+            beat.arg0 = HEARTBEAT_ASKS;
+        }
+        beat
+    }
+
     /// Whether the next message must wait until no message is in flight, because it registers a
     /// window and the device is Soft-RoCE. Nothing else is sent until then.
     ///
@@ -493,7 +544,7 @@ impl Link {
     }
 
     /// Replies to a message for a channel that does not exist. Replies wait while the peer has no
-    /// room for them; the peer may go on sending meanwhile, because its messages hold no block.
+    /// room for them; the peer may go on sending then, because its messages hold no block.
     /// Several messages of one channel get one reply while that reply waits. The reply is dropped
     /// if there is no memory, or if more wait than an honest peer causes: a connect then times out,
     /// and an open channel gets a reply to its next message.
@@ -591,17 +642,13 @@ impl Link {
             None
         };
         let header = if force_signal && may_send_control {
-            Header::new(Type::Heartbeat, Default::default(), Default::default()).into()
+            tx.heartbeat().into()
         } else if let Some(reply) = reply {
             reply
         } else if may_send_control && (tx.probe_pending || tx.ping_pending || tx.pong_pending) {
-            let mut beat = Header::new(Type::Heartbeat, Default::default(), Default::default());
-            if mem::take(&mut tx.ping_pending) {
-                beat.arg0 = HEARTBEAT_ASKS;
-            }
             tx.probe_pending = false;
             tx.pong_pending = false;
-            beat.into()
+            tx.heartbeat().into()
         } else if may_send_control && tx.channels.waiting(TrafficClass::Control) > 0 {
             let (id, flow, conn) = tx.channels.dequeue(TrafficClass::Control)?;
             let conn = conn.clone();
@@ -632,6 +679,7 @@ impl Link {
             window,
             conn: None,
             charge: None,
+            control: true,
             force_signal,
         };
         if post(tx, slot, message).is_err() {
@@ -660,6 +708,10 @@ impl Link {
             let message = mem::take(place);
             tx.done = tx.done.max(message.seq);
             tx.sq_free += message.wrs;
+            if message.control {
+                tx.control_slots.give(1);
+                tx.control_wrs.give(message.wrs);
+            }
             tx.bulk = tx.bulk.saturating_sub(message.bulk);
             let _ = tx.free.push_within_capacity(slot);
             next = message.unsignaled;

@@ -55,6 +55,7 @@
 #define ZRS_FEATURE_DGRAM_MAP	(1ULL << 16)	/* ZRS_IOC_RECV_MAP of datagrams */
 #define ZRS_FEATURE_MEM_ADMIN	(1ULL << 17)	/* ZRS_IOC_MEM_FREE, ZRS_MEM_NODE_* */
 #define ZRS_FEATURE_MEM_STATS	(1ULL << 18)	/* ZRS_IOC_MEM_STATS */
+#define ZRS_FEATURE_RING_SMALL	(1ULL << 19)	/* ZRS_RX_RING_SMALL */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
 
@@ -159,6 +160,7 @@ struct zrs_ioc_pool {
 #define ZRS_LACK_SEND_SGE	3	/* max_send_sge */
 #define ZRS_LACK_RECV_SGE	4	/* max_recv_sge */
 #define ZRS_LACK_QP_WR		5	/* max_qp_wr */
+#define ZRS_LACK_CQE		6	/* max_cqe */
 
 #define ZRS_IOC_POOL		_IOWR(ZRS_IOC_MAGIC, 0x03, struct zrs_ioc_pool)
 
@@ -628,7 +630,7 @@ struct zrs_rx_ring {
 	__u64 ring_bytes;	/* out: length for mmap() */
 	__u64 window_offset;	/* out: offset for mmap() */
 	__u64 window_bytes;	/* out: length for mmap() */
-	__u64 escape_offset;	/* out: offset for mmap(); with ZRS_RX_RING_ESCAPE */
+	__u64 escape_offset;	/* out: offset for mmap(); with either flag */
 	__u64 escape_bytes;	/* out: length for mmap(), 0 without */
 };
 
@@ -637,6 +639,12 @@ struct zrs_rx_ring {
  * ZRS_DESC_ESCAPED. Without this flag what is in the window stays there.
  */
 #define ZRS_RX_RING_ESCAPE	1
+/*
+ * The same, for small messages (those that do not come in the window): the kernel
+ * copies them to the escape area when they arrive, and the program reads them
+ * there. Without this flag they are KERNEL, to be fetched by recv().
+ */
+#define ZRS_RX_RING_SMALL	2
 
 /*
  * A descriptor. The n-th segment of the stream is described by
@@ -646,6 +654,8 @@ struct zrs_rx_ring {
  * FREE -> READY (kernel): len bytes lie in the window at off.
  * FREE -> KERNEL (kernel): the next len bytes of the stream wait in the
  *	kernel: take them by recv(); the kernel then sets DONE itself.
+ * FREE -> ESCAPED (kernel, with ZRS_RX_RING_SMALL): len bytes lie in the escape
+ *	area at escape_off.
  * READY -> HELD (program, compare-and-swap): the program reads the bytes; the
  *	kernel never moves or reuses what is HELD.
  * READY -> KERNEL (kernel, compare-and-swap): recv() has begun to take it.

@@ -110,8 +110,7 @@ impl Link {
             if !tx.dgrams.waits() || tx.state != LinkState::Up {
                 return;
             }
-            let none = tx.dgrams.share.is_none();
-            none.then(|| tx.dgrams.backlog.take())
+            (!tx.dgrams.carries).then(|| tx.dgrams.backlog.take())
         };
         if let Some(backlog) = unsupported {
             self.drop_held(backlog);
@@ -131,12 +130,22 @@ impl Link {
         let starved = {
             let tx = &mut *self.tx.lock();
             let wanted = tx.dgrams.wanted;
-            if wanted == 0 || tx.dgrams.has_held() || !tx.has_dgram_room(wanted) {
+            if wanted == 0 {
                 return;
             }
-            tx.dgrams.wanted = 0;
-            tx.dgrams.stall.clear();
-            mem::take(&mut tx.dgrams.starved)
+            if tx.dgrams.has_held() || !tx.has_dgram_room(wanted) {
+                tx.ask_for_credit(wanted);
+                None
+            } else {
+                tx.dgrams.wanted = 0;
+                tx.dgrams.stall.clear();
+                Some(mem::take(&mut tx.dgrams.starved))
+            }
+        };
+        let Some(starved) = starved else {
+            // The peer may have to be asked.
+            self.transmit();
+            return;
         };
         self.dgram_wait.wake_all();
         for sock in starved {

@@ -13,10 +13,11 @@ use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
 
 use super::held::Backlog;
-use super::{CreditShare, DgramSocket, DGRAM_STALL};
+use super::{DgramSocket, DGRAM_STALL};
 use crate::kern::sock::zerocopy::Notification;
 use crate::kern::task::now_ns;
 use crate::params;
+use crate::proto::dgram::credit::{self, Asking};
 use crate::proto::dgram::stall::{Progress, Stall, Verdict};
 use crate::proto::dgram::wire::{fragments, Body, DgramHeader, Ports, FRAGMENT, FRAGMENTS_MAX};
 use crate::transport::conn::Charge;
@@ -31,10 +32,8 @@ const _: () = assert!(SPARE_SLOTS > CONTROL_SLOTS);
 /// The datagrams that a link sends; guarded by its lock.
 #[derive(Default)]
 pub(in crate::transport) struct DgramTx {
-    /// `None` until the link is up, and if it carries no datagrams of this side.
-    pub(in crate::transport) share: Option<CreditShare>,
-    /// Fragments that [`DgramSlots`] may still post.
-    reserved: u32,
+    /// The link is up, and carries datagrams of this side.
+    pub(in crate::transport) carries: bool,
     /// The number of the last datagram.
     id: u32,
     /// The link's sequence number of the last fragment.
@@ -45,6 +44,7 @@ pub(in crate::transport) struct DgramTx {
     progress: Progress,
     /// The most fragments of a datagram that found no room; 0: none has.
     pub(super) wanted: u32,
+    asking: Asking,
     pub(super) backlog: Option<Backlog>,
     /// Sockets that are withheld POLLOUT.
     pub(super) starved: KVec<Arc<dyn DgramSocket>>,
@@ -177,22 +177,35 @@ impl Drop for DgramSlots {
 
 impl Tx {
     /// Whether a datagram of `n` fragments may be posted.
-    pub(super) fn has_dgram_room(&mut self, n: u32) -> bool {
-        let (Some(flow), Some(share)) = (&self.flow, &mut self.dgrams.share) else {
+    pub(super) fn has_dgram_room(&self, n: u32) -> bool {
+        let Some(flow) = &self.flow else {
             return false;
         };
         self.state == LinkState::Up
+            && self.dgrams.carries
             && !self.draining
             && self.free.len() >= SPARE_SLOTS + n as usize
-            && self.sq_free >= n + 2 * CONTROL_SLOTS as u32
-            && flow.available(false) >= self.reserved + n
-            && share.has_room(flow, self.dgrams.reserved + n)
+            && self.sq_free >= n + self.control_wrs.kept()
+            && credit::has_room(flow, self.reserved + n)
     }
 
-    /// A datagram of `n` fragments has found no room.
+    /// A datagram of `n` fragments has found no room. The caller calls [`Link::transmit`].
     pub(super) fn want_dgram_room(&mut self, n: u32) {
         self.dgrams.wanted = self.dgrams.wanted.max(n);
         self.signal_wanted |= self.unsignaled > 0;
+        self.ask_for_credit(n);
+    }
+
+    /// A datagram of `n` fragments finds no room: has the peer asked for credit, if that is what
+    /// it lacks. The caller calls [`Link::transmit`].
+    pub(super) fn ask_for_credit(&mut self, n: u32) {
+        let Some(flow) = &self.flow else {
+            return;
+        };
+        if !credit::has_room(flow, self.reserved + n) {
+            let idle = self.seq == self.done;
+            self.ping_pending |= self.dgrams.asking.is_due(flow, idle);
+        }
     }
 
     /// Takes a slot for each of `n` fragments. There is room.
@@ -209,7 +222,6 @@ impl Tx {
         let buffers = self.buffers.clone()?;
         let slots = self.pop_slots(n)?;
         self.reserved += n;
-        self.dgrams.reserved += n;
         self.sq_free -= n;
         Some(DgramSlots {
             link: link.clone(),
@@ -222,7 +234,6 @@ impl Tx {
     /// Undoes [`Self::take_slots`], except for the slots.
     fn take_back(&mut self, n: u32) {
         self.reserved = self.reserved.saturating_sub(n);
-        self.dgrams.reserved = self.dgrams.reserved.saturating_sub(n);
         self.sq_free += n;
     }
 
@@ -299,7 +310,7 @@ impl Link {
             match tx.state {
                 LinkState::Down => return Room::Down,
                 LinkState::Connecting => return Room::Held,
-                LinkState::Up if tx.dgrams.share.is_none() => return Room::Unsupported,
+                LinkState::Up if !tx.dgrams.carries => return Room::Unsupported,
                 LinkState::Up => {}
             }
             // Those that have waited for the link to come up are first.
@@ -329,7 +340,7 @@ impl Link {
     /// datagram in flight for `dgram_stall_ms` while nothing completes.
     pub(crate) fn may_pin(&self, waits: bool) -> bool {
         let tx = self.tx.lock();
-        let carries = tx.state == LinkState::Up && tx.dgrams.share.is_some();
+        let carries = tx.state == LinkState::Up && tx.dgrams.carries;
         let stuck = || tx.dgrams.progress.is_stuck(tx.done, now_ns(), stall_ns());
         carries && !(waits && stuck())
     }

@@ -9,6 +9,7 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use super::{Link, LinkState, Terms, Tx, TEARDOWN};
+use crate::kern::task::now_ns;
 use crate::kern::trace::{self, Ends};
 use crate::net_warn_ratelimited;
 use crate::proto::addr::{Addr, Ip};
@@ -25,7 +26,7 @@ impl Tx {
             return false;
         }
         self.flow = Some(terms.flow);
-        self.dgrams.share = terms.dgrams;
+        self.dgrams.carries = terms.dgrams;
         self.agreed = Some(terms.agreed);
         self.peer_takes = terms.links;
         self.proving = proves;
@@ -38,6 +39,7 @@ impl Tx {
         if connecting {
             self.state = LinkState::Up;
             self.was_up = true;
+            self.since = now_ns();
             self.proving = false;
             self.liveness.on_rx();
         }
@@ -159,6 +161,9 @@ impl Link {
                 return None;
             }
             tx.state = LinkState::Down;
+            if let Some(queues) = tx.queues.as_ref().filter(|_| tx.promised) {
+                queues.pool.link_ends();
+            }
             let done = tx.done;
             tx.dgrams.ended(done);
             tx.why = match why {

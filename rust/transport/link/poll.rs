@@ -19,6 +19,13 @@ use crate::kern::task;
 /// then the worker takes them.
 const INLINE_POLL_WITHIN: Jiffies = 2;
 
+/// For how long a thread may have no processor while it takes completions, in nanoseconds.
+const PREEMPTED_NS: u64 = 20_000_000;
+
+/// After a thread had no processor for so long: for how long only the worker polls, in
+/// milliseconds. The others of a busy processor will be there for a while.
+const PREEMPTED_BAR_MS: u32 = 10_000;
+
 /// After a woken thread was too slow: for how long only the worker polls at first, in milliseconds.
 /// Each time it is twice as long, until a woken thread is in time again.
 pub(super) const BAR_LEAST_MS: u32 = 16;
@@ -29,14 +36,34 @@ impl Link {
     /// A thread that was woken to take completions was too slow: for a while only the worker polls.
     fn bar_inline_poll(&self) {
         let ms = self.bar_ms.load(Relaxed);
-        let until = task::jiffies().wrapping_add(msecs_to_jiffies(ms));
-        self.barred.store(until as usize, Relaxed);
         self.bar_ms.store((ms * 2).min(BAR_MOST_MS), Relaxed);
+        if !self.is_barred() {
+            self.bar_for(ms);
+        }
     }
 
-    pub(super) fn is_barred(&self) -> bool {
+    /// Only the worker polls for `ms` milliseconds.
+    fn bar_for(&self, ms: u32) {
+        let until = task::jiffies().wrapping_add(msecs_to_jiffies(ms));
+        self.barred.store(until as usize, Relaxed);
+    }
+
+    /// Runs `f`, in which the thread of a program takes completions. If the thread was preempted in
+    /// `f` and got no processor for long, only the worker polls for a while: while the thread has
+    /// the `drain` mutex, no other thread takes the link's completions.
+    pub(in crate::transport) fn by_program<R>(&self, f: impl FnOnce() -> R) -> R {
+        let before = task::waited_ns();
+        let result = f();
+        let waited = task::waited_ns().wrapping_sub(before);
+        if waited > PREEMPTED_NS {
+            self.bar_for(PREEMPTED_BAR_MS);
+        }
+        result
+    }
+
+    pub(in crate::transport) fn is_barred(&self) -> bool {
         let left = (self.barred.load(Relaxed) as Jiffies).wrapping_sub(task::jiffies());
-        (1..=msecs_to_jiffies(BAR_MOST_MS)).contains(&left)
+        (1..=msecs_to_jiffies(PREEMPTED_BAR_MS)).contains(&left)
     }
 
     /// Queues the worker that polls the completion queue. Any context.

@@ -48,8 +48,8 @@ impl Link {
     }
 
     /// Takes completions until all requests of the queue pair, which is in error, have completed:
-    /// the sends, and the receives of its own receive queue or those that it has taken out of a
-    /// shared one. Messages that had arrived are delivered. Bounded, for devices that lose
+    /// the sends, and the receives of its own receive queue or the receives that it took out of a
+    /// shared queue. Messages that had arrived are delivered. Bounded, for devices that lose
     /// completions. Sleeps.
     fn await_last(self: &Arc<Self>, queues: &Queues) -> Ending {
         // Receives are taken only by a queue pair that is connected.
@@ -133,7 +133,7 @@ impl Link {
         if let Some(rx) = rx.filter(|_| promised) {
             self.end_promise(&rx);
         }
-        if let (Some(pool), Some(holder)) = (pool, share) {
+        if let (Some(pool), Some(holder)) = (&pool, share) {
             pool.shares.give(holder);
         }
         self.dgrams_lost(why);
@@ -146,6 +146,10 @@ impl Link {
         // Unread data of channels that ended before the link did.
         if self.blocks_held() > 0 {
             self.transport.vacate_blocks();
+        }
+        if let Some(pool) = pool.filter(|_| promised) {
+            pool.link_gave();
+            self.transport.continue_links();
         }
     }
 }

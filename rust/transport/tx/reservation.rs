@@ -40,6 +40,15 @@ impl Payload {
     pub(crate) fn is_copy(&self) -> bool {
         matches!(self, Self::Copied | Self::Pinned { copied: true, .. })
     }
+
+    /// Whether a call, or a notification, waits until the device is done with the bytes: they are
+    /// in the program's pages, or are part of a call with MSG_ZEROCOPY.
+    pub(crate) fn is_awaited(&self) -> bool {
+        match self {
+            Self::Copied => false,
+            Self::Pinned { copied, notify, .. } => !copied || notify.is_some(),
+        }
+    }
 }
 
 /// The right to post one message: a slot, credit, and room in the send queue.
@@ -129,6 +138,7 @@ impl Reservation {
             },
             window: None,
             charge,
+            control: false,
             force_signal: false,
         };
         if post(tx, self.slot, message).is_err() {
