@@ -108,15 +108,20 @@ fn network(word: &str) -> Result<Net> {
     Ok(net.whole())
 }
 
-fn list(counts: bool) -> Result<()> {
-    let zrs = open()?;
-    let keys = said(zrs.keys(), || "cannot list the keys".into())?;
+/// The list, as a file of `load` has it.
+pub fn listed() -> Result<Vec<String>> {
+    let keys = said(open()?.keys(), || "cannot list the keys".into())?;
     let line = |key: &zrs::keys::Listed| match key.unusable {
         None => format!("{}\n", key.entry),
         Some(errno) => format!("{} # {}\n", key.entry, why_unusable(errno)),
     };
-    let mut lines: Vec<String> = keys.iter().map(line).collect();
+    Ok(keys.iter().map(line).collect())
+}
+
+fn list(counts: bool) -> Result<()> {
+    let mut lines = listed()?;
     if counts {
+        let zrs = open()?;
         let n = said(zrs.proofs(), || "cannot count".into())?;
         lines.push(format!(
             "# links since loading, of all network namespaces: proved {}, no key there {}, no key here {}, another key {}, \

@@ -43,7 +43,10 @@ enum Command {
 
 pub fn run(args: &Args) -> Result<()> {
     match &args.command {
-        None | Some(Command::Show) => show(),
+        None | Some(Command::Show) => {
+            out(&shown()?);
+            Ok(())
+        }
         Some(Command::On) => set(&[("enabled", "on")]),
         Some(Command::Off) => set(&[("enabled", "off")]),
         Some(Command::Groups { first, last }) => {
@@ -53,7 +56,8 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-fn show() -> Result<()> {
+/// Both settings, as `show` prints them.
+pub fn shown() -> Result<String> {
     let value = |name: &str| {
         let text = fs::read_to_string(Path::new(NET).join(name));
         text.map(|text| text.trim().to_string())
@@ -64,8 +68,7 @@ fn show() -> Result<()> {
         ("0", LAST) => "all".into(),
         _ => format!("{first} to {last}"),
     };
-    out(&format!("{}\ngroups {groups}\n", value("enabled")?));
-    Ok(())
+    Ok(format!("{}\ngroups {groups}\n", value("enabled")?))
 }
 
 fn set(changes: &[(&str, &str)]) -> Result<()> {

@@ -91,11 +91,16 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
+/// The list, as a file of `load` has it.
+pub fn listed() -> Result<Vec<String>> {
+    let entries = said(open()?.peers(), || "cannot list the peers".into())?;
+    Ok(entries.iter().map(|entry| format!("{entry}\n")).collect())
+}
+
 fn list(counts: bool) -> Result<()> {
-    let zrs = open()?;
-    let entries = said(zrs.peers(), || "cannot list the peers".into())?;
-    let mut lines: Vec<String> = entries.iter().map(|entry| format!("{entry}\n")).collect();
+    let mut lines = listed()?;
     if counts {
+        let zrs = open()?;
         let refused = said(zrs.refused_links(), || "cannot count".into())?;
         lines.push(format!(
             "# links since loading, of all network namespaces: refused {}, not asked for {}, refused by peers {}\n",

@@ -63,9 +63,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     match &args.command {
         None | Some(Command::List) => {
-            let rules = said(open()?.rules(), || "cannot list the rules".into())?;
-            let lines: Vec<String> = rules.iter().map(|rule| format!("{rule}\n")).collect();
-            out(&lines.concat());
+            out(&listed()?.concat());
             Ok(())
         }
         Some(Command::Add { first, rule }) => {
@@ -109,6 +107,12 @@ pub fn run(args: &Args) -> Result<()> {
             changed(&zrs, zrs.set_rules(&rules))
         }
     }
+}
+
+/// The list, as a file of `load` has it.
+pub fn listed() -> Result<Vec<String>> {
+    let rules = said(open()?.rules(), || "cannot list the rules".into())?;
+    Ok(rules.iter().map(|rule| format!("{rule}\n")).collect())
 }
 
 /// The rules that the command's words are.

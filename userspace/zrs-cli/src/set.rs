@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{json, Value};
 
 use crate::report::{json_line, out};
-use crate::Result;
+use crate::{key, net, peers, rules, Result};
 
 pub const PARAMETERS: &str = "/sys/module/zrs/parameters";
 /// The settings of a network namespace.
@@ -17,7 +17,7 @@ pub const NET: &str = "/proc/sys/net/zrs";
 
 /// The parameters that an administrator has a reason to change, and their meaning. The others are for
 /// developers: their defaults follow from measurements and from each other.
-const ADMIN: [(&str, &str); 21] = [
+const ADMIN: [(&str, &str); 22] = [
     (
         "pool_mib",
         "receive pool of each cache, MiB; 0: by rate, residency and cache",
@@ -84,6 +84,10 @@ const ADMIN: [(&str, &str); 21] = [
         "1: small messages that follow each other fast leave together",
     ),
     (
+        "copy_tail_kib",
+        "end of a blocking send that is copied, and not waited for, KiB; 0: nothing is",
+    ),
+    (
         "busy_poll_us",
         "how long a blocking call polls before it sleeps, microseconds",
     ),
@@ -127,8 +131,9 @@ pub struct Args {
     /// Of this network namespace, not of the machine
     #[arg(long, conflicts_with = "all")]
     net: bool,
-    /// Show the parameters (the default without changes)
-    #[arg(long)]
+    /// Show the parameters (the default without changes), then what else this network namespace has: who may use ZRS in it, its
+    /// peers, keys and rules, as their files have them
+    #[arg(long, conflicts_with = "json")]
     show: bool,
     /// Show those for developers as well
     #[arg(short, long)]
@@ -183,8 +188,27 @@ pub fn run(args: &Args) -> Result<()> {
         json_line(&shown.map(Parameter::json).collect());
     } else {
         out(&table(&shown.collect::<Vec<_>>()));
+        if args.show {
+            out(&lists());
+        }
     }
     Ok(())
+}
+
+/// What a network namespace has beside its settings.
+fn lists() -> String {
+    let mut text = String::new();
+    let list = |lines: Result<Vec<String>>| lines.map(|lines| lines.concat());
+    for (title, lines) in [
+        ("this network namespace (zrs net)", net::shown()),
+        ("peers (zrs peers)", list(peers::listed())),
+        ("keys (zrs key)", list(key::listed())),
+        ("rules (zrs rules)", list(rules::listed())),
+    ] {
+        let lines = lines.unwrap_or_else(|why| format!("# {why}\n"));
+        let _ = write!(text, "\n# {title}\n{lines}");
+    }
+    text
 }
 
 /// NAME=VALUE.

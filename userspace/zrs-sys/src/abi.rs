@@ -30,6 +30,7 @@ pub const ZRS_FEATURE_KEYS: u64 = 1 << 15;
 pub const ZRS_FEATURE_DGRAM_MAP: u64 = 1 << 16;
 pub const ZRS_FEATURE_MEM_ADMIN: u64 = 1 << 17;
 pub const ZRS_FEATURE_MEM_STATS: u64 = 1 << 18;
+pub const ZRS_FEATURE_RING_SMALL: u64 = 1 << 19;
 
 pub const ZRS_IOC_MAGIC: u32 = 0xe7;
 pub const ZRS_NAME_LEN: usize = 64;
@@ -156,6 +157,7 @@ pub const ZRS_LACK_REG: u32 = 2;
 pub const ZRS_LACK_SEND_SGE: u32 = 3;
 pub const ZRS_LACK_RECV_SGE: u32 = 4;
 pub const ZRS_LACK_QP_WR: u32 = 5;
+pub const ZRS_LACK_CQE: u32 = 6;
 
 pub const ZRS_STATE_CLOSED: u32 = 0;
 pub const ZRS_STATE_BOUND: u32 = 1;
@@ -197,6 +199,7 @@ pub const ZRS_CARRIER_ZRS: u32 = 1;
 pub const ZRS_CARRIER_TCP: u32 = 2;
 
 pub const ZRS_RX_RING_ESCAPE: u32 = 1;
+pub const ZRS_RX_RING_SMALL: u32 = 2;
 
 pub const ZRS_DESC_FREE: u32 = 0;
 pub const ZRS_DESC_READY: u32 = 1;

@@ -231,6 +231,24 @@ impl Kernel {
         Some(off)
     }
 
+    /// Publishes `data` as one segment that is in the escape area from the beginning. False: no
+    /// room there, or no descriptor. Not in a ring with [`Kernel::escape`]: the area is freed in the
+    /// stream's order.
+    pub fn put_small(&mut self, data: &[u8]) -> bool {
+        if self.full() {
+            return false;
+        }
+        let Some((to, room)) = self.escape.put(data) else {
+            return false;
+        };
+        self.set_escape_off(self.head, to as u32);
+        self.announce(0, 0, data.len(), ZRS_DESC_ESCAPED);
+        if let Some(rooms) = self.rooms.back_mut() {
+            rooms[1] = room;
+        }
+        true
+    }
+
     /// Publishes a segment of `len` bytes that wait in the kernel. False: no descriptor.
     pub fn put_kernel(&mut self, len: usize) -> bool {
         if self.full() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The receive ring: descriptors shared with the kernel, each with a state word, the window they
-//! point into, and the escape area where the kernel puts segments that stay unread for long.
+//! point into, and the escape area where the kernel puts small messages, and segments that stay
+//! unread for long.
 //! `uapi/linux/zrs.h` states the protocol; [`Ring::look`] and the drop of [`Held`] are the
 //! program's two steps in it.
 
@@ -46,7 +47,7 @@ impl Doorbell for Arc<OwnedFd> {
 pub struct Ring {
     ring: Map,
     window: Map,
-    /// None: the kernel leaves everything in the window.
+    /// None: all segments that the ring shows are in the window.
     escape: Option<Map>,
     entries: u32,
     first: u64,
@@ -66,9 +67,9 @@ pub enum Look {
 }
 
 impl Ring {
-    /// Asks the connected ZRS socket `fd` for its ring and maps it, with an escape area where the
-    /// module knows such (and `/dev/zrs` can be opened, to ask it). Errors as [`sock::rx_ring`] and
-    /// mmap(2); InvalidData for a ring this program does not understand.
+    /// Asks the connected ZRS socket `fd` for its ring and maps it, with an escape area, for small
+    /// messages too, where the module knows such (and `/dev/zrs` can be opened, to ask it). Errors
+    /// as [`sock::rx_ring`] and mmap(2); InvalidData for a ring this program does not understand.
     pub fn open(fd: &Arc<OwnedFd>) -> io::Result<Self> {
         Self::open_with(fd, Box::new(fd.clone()))
     }
@@ -80,12 +81,9 @@ impl Ring {
         let ring = Map::shared_write(fd.as_fd(), params.ring_offset, len(params.ring_bytes)?)?;
         let window = Map::shared_read(fd.as_fd(), params.window_offset, len(params.window_bytes)?)?;
         // A ring that was there already may have been made without it, or with it.
-        let escape = match params.flags & ZRS_RX_RING_ESCAPE {
+        let escape = match len(params.escape_bytes)? {
             0 => None,
-            _ => {
-                let bytes = len(params.escape_bytes)?;
-                Some(Map::shared_read(fd.as_fd(), params.escape_offset, bytes)?)
-            }
+            bytes => Some(Map::shared_read(fd.as_fd(), params.escape_offset, bytes)?),
         };
         // SAFETY: only ZRS sockets know SOL_ZRS, and these are the mappings it named.
         unsafe { Self::new(ring, window, escape, bell) }
@@ -291,10 +289,10 @@ impl fmt::Debug for Ring {
 
 /// The features that this library requests from the loaded module: none that it does not know.
 fn known_flags() -> u32 {
-    match Device::open().and_then(|device| device.version()) {
-        Ok(version) if version.features & ZRS_FEATURE_ESCAPE != 0 => ZRS_RX_RING_ESCAPE,
-        _ => 0,
-    }
+    let version = Device::open().and_then(|device| device.version());
+    let features = version.map_or(0, |version| version.features);
+    let flag = |feature, flag| if features & feature != 0 { flag } else { 0 };
+    flag(ZRS_FEATURE_ESCAPE, ZRS_RX_RING_ESCAPE) | flag(ZRS_FEATURE_RING_SMALL, ZRS_RX_RING_SMALL)
 }
 
 fn bad(what: &str) -> io::Error {
@@ -324,8 +322,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// Whether the kernel has moved the bytes out of the window, by one copy, before they were
-    /// taken.
+    /// Whether the kernel has copied the bytes: when they arrived, as they were few, or out of the
+    /// window, before they were taken.
     pub fn has_escaped(&self) -> bool {
         self.place == Place::Escape
     }

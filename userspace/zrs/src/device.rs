@@ -84,6 +84,10 @@ const FEATURES: &[(u64, &str)] = &[
         "freeing regions of memory nodes by number",
     ),
     (abi::ZRS_FEATURE_MEM_STATS, "counters of memory nodes"),
+    (
+        abi::ZRS_FEATURE_RING_SMALL,
+        "small messages in the receive ring",
+    ),
 ];
 
 macro_rules! stats {
@@ -430,6 +434,7 @@ impl Zrs {
                     abi::ZRS_LACK_SEND_SGE => Some("max_send_sge"),
                     abi::ZRS_LACK_RECV_SGE => Some("max_recv_sge"),
                     abi::ZRS_LACK_QP_WR => Some("max_qp_wr"),
+                    abi::ZRS_LACK_CQE => Some("max_cqe"),
                     _ => None,
                 };
                 let unfit = (p.lack != 0).then(|| Unfit {
@@ -610,7 +615,8 @@ mod tests {
                 "peers",
                 "keys",
                 "freeing regions of memory nodes by number",
-                "counters of memory nodes"
+                "counters of memory nodes",
+                "small messages in the receive ring"
             ]
         );
         assert_eq!(first.lacks(abi::ZRS_FEATURE_IPV6), Some("IPv6"));

@@ -4,9 +4,9 @@
 //! [`Stream`] and [`Listener`] are used as `TcpStream` and `TcpListener` are; the module `zrs` has
 //! to be loaded. Plain reads copy once. Without copies:
 //!
-//! - sends of at least 16 KiB go out from the caller's pages; [`PageBuf`] makes such buffers of
-//!   few, long physical runs;
-//! - [`Stream::send_zero_copy`] does the same for any size above 4 KiB, does not wait for the
+//! - sends of more than 64 KiB go out from the caller's pages, but for their last 64 KiB (the
+//!   module's parameter `copy_tail_kib`); [`PageBuf`] makes such buffers of few, long physical runs;
+//! - [`Stream::send_zero_copy`] does the same for any size above 4 KiB, whole, does not wait for the
 //!   device, and says by a [`Completion`] when it is done; an [`Outgoing`] owns its buffer until
 //!   then;
 //! - [`Stream::rx_ring`] gives the bytes where the device put them, as [`Segment`]s; dropping a
@@ -64,5 +64,6 @@ pub use zrs_sys::{PageBuf, Received, View};
 /// The protocol number of ZRS sockets, for `socket(AF_INET, SOCK_STREAM, IPPROTO_ZRS)`.
 pub const IPPROTO_ZRS: u32 = zrs_sys::abi::IPPROTO_ZRS;
 
-/// A send of at least this many bytes goes out without a copy by the CPU.
-pub const ZERO_COPY_SEND: usize = 16 * 1024;
+/// A blocking send of more bytes than this goes out without a copy by the CPU, but for its last so
+/// many: the default of the module's parameter `copy_tail_kib`.
+pub const ZERO_COPY_SEND: usize = 64 * 1024;

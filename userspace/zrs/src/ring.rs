@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Receiving by the ring: bytes where the device put them, or where the kernel moved bytes that
-//! stayed unread for long.
+//! Receiving by the ring: bytes where the device put them, or where the kernel copied small
+//! messages, and bytes that stayed unread for long.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,9 +19,10 @@ use crate::{error, stream};
 /// [`Stream::rx_ring`](crate::Stream::rx_ring).
 ///
 /// Each segment holds room of the window until it is dropped, in any order; a reader that keeps
-/// more than half of the window ([`RxRing::window_len`]) may stop its peer. Threads may share the
-/// ring: each segment goes to one of them. Plain reads may alternate with the ring, not run at the
-/// same time. A forked child must not touch segments: its copy of the mapping is gone.
+/// more than half of the window ([`RxRing::window_len`]), more than 32 segments, or small messages
+/// of more than 8 KiB in all, may stop its peer. Threads may share the ring: each segment goes to
+/// one of them. Plain reads may alternate with the ring, not run at the same time. A forked child
+/// must not touch segments: its copy of the mapping is gone.
 #[derive(Debug)]
 pub struct RxRing {
     ring: Arc<Ring>,
@@ -45,7 +46,8 @@ pub struct Segment(Bytes);
 enum Bytes {
     /// In the window, or in the escape area.
     Mapped(Held),
-    /// Fetched by recv(): they were small, or recv() had begun with them.
+    /// Fetched by recv(): it had begun with them; or they were small, and the kernel had not copied
+    /// them to the ring.
     Copied(Vec<u8>),
 }
 

@@ -18,9 +18,9 @@ use crate::{addr, error, Area, Completion, Info, Outgoing, PageBuf, RxRing};
 
 /// A stream to a peer, used as [`std::net::TcpStream`] is.
 ///
-/// Reading copies once into the caller's buffer; [`Stream::rx_ring`] avoids that. A write of
-/// [`crate::ZERO_COPY_SEND`] bytes or more on a blocking stream goes out from the caller's pages
-/// and returns when the device is done with them.
+/// Reading copies once into the caller's buffer; [`Stream::rx_ring`] avoids that. A write of more
+/// than [`crate::ZERO_COPY_SEND`] bytes on a blocking stream goes out from the caller's pages, but
+/// for its last so many, and returns when the device is done with these pages.
 ///
 /// Dropping the last clone closes the socket; if a ring was made, it is shut down first, both
 /// ways, since segments that are still held keep the socket open.

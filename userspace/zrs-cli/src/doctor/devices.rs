@@ -13,7 +13,12 @@ const IWARP_PORT: &str = "340";
 
 /// The least that a device must offer, by the names of ibv_devinfo: as `lacking()` in
 /// rust/pool/device.rs asks for it, with a queue pair for one link.
-pub(super) const LIMITS: [(&str, u64); 3] = [("max_sge", 3), ("max_qp_wr", 64), ("max_qp", 1)];
+pub(super) const LIMITS: [(&str, u64); 4] = [
+    ("max_sge", 3),
+    ("max_qp_wr", 513),
+    ("max_cqe", 578),
+    ("max_qp", 1),
+];
 /// With these, and without the parameter `own_receives`, all links share a receive queue, as
 /// `shares_receives()` there decides; else each link has its own.
 pub(super) const SHARED: [(&str, u64); 3] =

@@ -129,6 +129,7 @@ hca_id:\tmlx5_0
 \tdevice_cap_flags:\t\t0x25361c36
 \t\t\t\t\tMEM_MGT_EXTENSIONS
 \tmax_sge:\t\t\t30
+\tmax_cqe:\t\t\t4194303
 \tmax_srq:\t\t\t8388608
 \tmax_srq_wr:\t\t\t32767
 \tmax_srq_sge:\t\t\t31
@@ -603,7 +604,7 @@ fn parameters_are_the_modules() {
 #[test]
 fn limits_are_the_modules() {
     let sources = [
-        include_str!("../../../../rust/pool/device.rs"),
+        include_str!("../../../../rust/proto/sizing.rs"),
         include_str!("../../../../rust/pool.rs"),
     ];
     let source = sources.concat();
@@ -613,11 +614,17 @@ fn limits_are_the_modules() {
     };
     let (limits, shared) = (super::devices::LIMITS, super::devices::SHARED);
     let credit = PARAMS.iter().find(|(name, _)| *name == "link_credit");
+    let credit = credit.and_then(|(_, n)| n.parse::<u64>().ok());
     for (limit, needed) in limits.into_iter().chain(shared) {
         let own = match limit {
             "max_sge" => number("MIN_SGE"),
             "max_srq_sge" => number("RECV_SGE"),
-            "max_qp_wr" | "max_srq_wr" => credit.and_then(|(_, n)| n.parse().ok()),
+            // With the last work request of a link of memory nodes.
+            "max_qp_wr" => number("SQ_DEPTH").map(|wrs| wrs + 1),
+            "max_cqe" => credit
+                .zip(number("SQ_DEPTH"))
+                .map(|(credit, wrs)| credit + wrs + 2),
+            "max_srq_wr" => credit,
             _ => continue,
         };
         assert_eq!(own, Some(needed), "{limit}");
@@ -873,7 +880,7 @@ fn what_a_device_lacks() {
         (
             "max_qp_wr:\t\t\t32768",
             "max_qp_wr:\t\t\t16",
-            "max_qp_wr is 16, 64 are needed",
+            "max_qp_wr is 16, 513 are needed",
         ),
         (
             "max_qp:\t\t\t\t131072",

@@ -111,6 +111,26 @@ fn escaped_segments_are_read_where_they_went() {
 }
 
 #[test]
+fn small_segments_are_read_where_they_were_copied() {
+    let (mut kernel, ring) = pair(8, 64, Bell::default()).unwrap();
+    assert!(kernel.put_small(b"small") && kernel.put(b"window") && kernel.put_small(b"again"));
+    let segs: Vec<_> = (0..3).map(|n| held(ring.look(n))).collect();
+    let seen: Vec<_> = segs
+        .iter()
+        .map(|seg| (seg.view().to_vec(), seg.has_escaped()))
+        .collect();
+    let all = [
+        (b"small".to_vec(), true),
+        (b"window".to_vec(), false),
+        (b"again".to_vec(), true),
+    ];
+    assert_eq!(seen, all);
+    assert_eq!(kernel.reclaim(), 0);
+    drop(segs);
+    assert_eq!(kernel.reclaim(), 3);
+}
+
+#[test]
 fn nothing_is_escaped_before_what_is_older() {
     let (mut kernel, ring) = pair(4, 64, Bell::default()).unwrap();
     assert!(kernel.put(b"held") && kernel.put(b"behind it"));

@@ -99,6 +99,17 @@ fn small_segments_are_fetched_in_order() {
 }
 
 #[test]
+fn small_segments_are_read_in_the_ring() {
+    let mut f = fake(4);
+    assert!(f.kernel.put_small(b"small") && f.kernel.put(b"window") && f.kernel.put_small(b"x"));
+    for (bytes, zero_copy) in [(&b"small"[..], false), (b"window", true), (b"x", false)] {
+        let seg = f.rx.try_recv().unwrap().unwrap();
+        assert_eq!((&seg.to_vec()[..], seg.is_zero_copy()), (bytes, zero_copy));
+    }
+    assert_eq!(f.kernel.reclaim(), 3);
+}
+
+#[test]
 fn what_is_read_late_has_been_moved_and_is_the_same() {
     let mut f = fake(4);
     assert!(f.kernel.put(b"moved") && f.kernel.put(b"stayed"));
