@@ -6,6 +6,8 @@
  *   rc send SECONDS            posts a SEND, and readies the peer when it has been repeated
  *   rc bind SECONDS            the same with the bind of a memory window behind the SEND
  *   rc full SECONDS COMMAND    posts a SEND of 128 packets, waits for its end, and runs the command
+ *   rc range                   posts a WRITE into a memory window of the peer, and then one beyond
+ *                              its end, in the same region
  *   rc error                   posts a SEND, is in error when the ACK comes, and then
  *                              gets a SEND of the peer
  * With slow.ko, which delays what the peer does with the first packet that it takes:
@@ -270,7 +272,8 @@ static void wait_for(struct end *ends, int count, int seconds, long before)
 	}
 }
 
-static struct ibv_send_wr bind_to(struct end *end, char *memory, unsigned int access)
+static struct ibv_send_wr bind_to(struct end *end, char *memory, unsigned int length,
+				  unsigned int access)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(end->pd, IBV_MW_TYPE_2);
 	struct ibv_send_wr wr = {
@@ -284,7 +287,7 @@ static struct ibv_send_wr bind_to(struct end *end, char *memory, unsigned int ac
 	wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
 	wr.bind_mw.bind_info.mr = end->mr;
 	wr.bind_mw.bind_info.addr = (unsigned long)memory;
-	wr.bind_mw.bind_info.length = FULL;
+	wr.bind_mw.bind_info.length = length;
 	wr.bind_mw.bind_info.mw_access_flags = access;
 	return wr;
 }
@@ -298,11 +301,10 @@ static int written(void)
 	return n;
 }
 
-static void invalidate(struct end *ends, int seconds)
+/* Binds a window of the second queue pair to length bytes of the empty memory; returns its key. */
+static unsigned int open_window(struct end *ends, char *memory, unsigned int length)
 {
-	struct ibv_send_wr wr = bind_to(&ends[1], received, IBV_ACCESS_REMOTE_WRITE);
-	struct ibv_sge sge = { (unsigned long)sent, 3 * MTU, ends[0].mr->lkey };
-	int before;
+	struct ibv_send_wr wr = bind_to(&ends[1], memory, length, IBV_ACCESS_REMOTE_WRITE);
 
 	ready(&ends[1], &ends[0]);
 	start(&ends[1], 6, LONG);
@@ -310,20 +312,48 @@ static void invalidate(struct end *ends, int seconds)
 	wait_for(&ends[1], 1, 60, -1);
 	memset(sent, 0xee, sizeof(sent));
 	memset(received, 0, sizeof(received));
-	post(&ends[0], &(struct ibv_send_wr) {
+	return wr.bind_mw.rkey;
+}
+
+static void post_write(struct end *end, unsigned int size, char *to, unsigned int rkey)
+{
+	struct ibv_sge sge = { (unsigned long)sent, size, end->mr->lkey };
+
+	post(end, &(struct ibv_send_wr) {
 		.wr_id = WRITE,
 		.sg_list = &sge,
 		.num_sge = 1,
 		.opcode = IBV_WR_RDMA_WRITE,
 		.send_flags = IBV_SEND_SIGNALED,
-		.wr.rdma = { (unsigned long)received, wr.bind_mw.rkey },
+		.wr.rdma = { (unsigned long)to, rkey },
 	});
+}
+
+static void range(struct end *ends)
+{
+	unsigned int rkey = open_window(ends, received, SIZE);
+
+	post_write(&ends[0], SIZE, received, rkey);
+	wait_for(ends, 1, 60, -1);
+	printf("written: %d bytes of the window\n", written());
+	memset(received, 0, sizeof(received));
+	post_write(&ends[0], SIZE, received + SIZE, rkey);
+	wait_for(ends, 1, 60, -1);
+	printf("written: %d bytes behind the window\n", written());
+}
+
+static void invalidate(struct end *ends, int seconds)
+{
+	unsigned int rkey = open_window(ends, received, FULL);
+	int before;
+
+	post_write(&ends[0], 3 * MTU, received, rkey);
 	wait_slow();
 	post(&ends[1], &(struct ibv_send_wr) {
 		.wr_id = INVALIDATE,
 		.opcode = IBV_WR_LOCAL_INV,
 		.send_flags = IBV_SEND_SIGNALED,
-		.invalidate_rkey = wr.bind_mw.rkey,
+		.invalidate_rkey = rkey,
 	});
 	wait_for(&ends[1], 1, seconds, -1);
 	before = written();
@@ -355,7 +385,7 @@ int main(int argc, char **argv)
 		wait_for(ends, 1, atoi(argv[2]), before);
 	} else if (argc == 3 && !strcmp(argv[1], "bind")) {
 		start(&ends[0], 6, LONG);
-		wr = bind_to(&ends[0], sent, IBV_ACCESS_REMOTE_READ);
+		wr = bind_to(&ends[0], sent, FULL, IBV_ACCESS_REMOTE_READ);
 		before = packets();
 		post_send(&ends[0], SIZE, &wr);
 		wait_for(ends, 2, atoi(argv[2]), before);
@@ -388,6 +418,9 @@ int main(int argc, char **argv)
 		fail(&ends[1]);
 		check(!ibv_destroy_qp(ends[1].qp), "ibv_destroy_qp");
 		printf("destroyed after %ld ms\n", now_ms() - before);
+	} else if (argc == 2 && !strcmp(argv[1], "range")) {
+		start(&ends[0], 6, LONG);
+		range(ends);
 	} else if (argc == 3 && !strcmp(argv[1], "invalidate")) {
 		start(&ends[0], 6, LONG);
 		invalidate(ends, atoi(argv[2]));

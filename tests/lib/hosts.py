@@ -5,6 +5,7 @@ import contextlib
 import errno
 import os
 import select
+import signal
 import socket
 import struct
 import time
@@ -23,6 +24,30 @@ def check(name, seen, want):
         print(f"ok - {name}", flush=True)
     else:
         print(f"not ok - {name}: expected {want}, got {seen}", flush=True)
+
+
+def child(cpu, work, *args):
+    """A process on a processor, which runs until it is killed."""
+    pid = os.fork()
+    if pid == 0:
+        os.sched_setaffinity(0, {cpu})
+        try:
+            work(*args)
+        finally:
+            os._exit(1)
+    return pid
+
+
+def end(pid):
+    """Kills a child."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def answer(conn):
+    """Sends each byte of a connection back."""
+    while byte := conn.recv(1):
+        conn.sendall(byte)
 
 
 def by_rdma(sender, receiver):

@@ -4,6 +4,7 @@
  * interface in the writer's network namespace, written to a parameter, makes
  * its RDMA device say
  *   fatal      that it has failed;
+ *   speed      that the rate of a port has changed;
  *   srq_error  that its shared receive queues have;
  *   comm_est   that a message has arrived on each of its queue pairs.
  * The queues are those that were made while this module was loaded.
@@ -111,9 +112,9 @@ static struct ib_device *device_of(const char *name)
 	return device;
 }
 
-static int fatal_set(const char *name, const struct kernel_param *kp)
+static int device_event(const char *name, enum ib_event_type type)
 {
-	struct ib_event event = { .event = IB_EVENT_DEVICE_FATAL, .element.port_num = 1 };
+	struct ib_event event = { .event = type, .element.port_num = 1 };
 
 	event.device = device_of(name);
 	if (!event.device)
@@ -122,6 +123,16 @@ static int fatal_set(const char *name, const struct kernel_param *kp)
 	ib_dispatch_event(&event);
 	ib_device_put(event.device);
 	return 0;
+}
+
+static int fatal_set(const char *name, const struct kernel_param *kp)
+{
+	return device_event(name, IB_EVENT_DEVICE_FATAL);
+}
+
+static int speed_set(const char *name, const struct kernel_param *kp)
+{
+	return device_event(name, IB_EVENT_DEVICE_SPEED_CHANGE);
 }
 
 /* As a driver's interrupt does, under the lock that keeps the queues. */
@@ -234,6 +245,10 @@ static int drop_rtu_set(const char *val, const struct kernel_param *kp)
 static const struct kernel_param_ops fatal_ops = { .set = fatal_set };
 module_param_cb(fatal, &fatal_ops, NULL, 0200);
 MODULE_PARM_DESC(fatal, "interface of the RDMA device that fails");
+
+static const struct kernel_param_ops speed_ops = { .set = speed_set };
+module_param_cb(speed, &speed_ops, NULL, 0200);
+MODULE_PARM_DESC(speed, "interface of the RDMA device whose port has another rate");
 
 static const struct kernel_param_ops srq_error_ops = { .set = srq_error_set };
 module_param_cb(srq_error, &srq_error_ops, NULL, 0200);

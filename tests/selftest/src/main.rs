@@ -95,6 +95,7 @@ enum Command {
     Burst(pool::burst::Args),
     Bulk(pool::bulk::Args),
     Lands(pool::lands::Args),
+    Ringsmall(stream::ringsmall::Args),
 }
 
 fn main() -> ExitCode {
@@ -158,6 +159,7 @@ fn main() -> ExitCode {
         Command::Burst(args) => pool::burst::run(&args, &mut checks),
         Command::Bulk(args) => pool::bulk::run(&args, &mut checks),
         Command::Lands(args) => pool::lands::run(&args, &mut checks),
+        Command::Ringsmall(args) => stream::ringsmall::run(&args, &mut checks),
     }
     checks.exit()
 }

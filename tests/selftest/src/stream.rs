@@ -7,6 +7,7 @@ pub mod hoard;
 pub mod isolation;
 pub mod mapped;
 pub mod requests;
+pub mod ringsmall;
 pub mod splice;
 pub mod windows;
 pub mod zerocopy;

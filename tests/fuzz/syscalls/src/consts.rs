@@ -226,7 +226,10 @@ pub const RING_OPS: Set = &[
 ];
 
 /// The flags of ZRS_RX_RING.
-pub const RX_RING_FLAGS: Set = &[("ZRS_RX_RING_ESCAPE", abi::ZRS_RX_RING_ESCAPE as u64)];
+pub const RX_RING_FLAGS: Set = &[
+    ("ZRS_RX_RING_ESCAPE", abi::ZRS_RX_RING_ESCAPE as u64),
+    ("ZRS_RX_RING_SMALL", abi::ZRS_RX_RING_SMALL as u64),
+];
 
 /// What ZRS_IOC_MEM_NODES does with the directory.
 pub const NODE_OPS: Set = &[

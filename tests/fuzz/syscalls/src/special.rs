@@ -16,7 +16,7 @@ pub enum Special {
     Listener,
     /// ZRS_RX_RING, asked for, made and mapped: ring and window.
     MapRing,
-    /// The same with ZRS_RX_RING_ESCAPE: ring and escape area.
+    /// The same with all flags: ring and escape area.
     MapEscape,
     /// A program's turn in the ring at that address.
     Ring,
@@ -55,6 +55,7 @@ const PATHS: &[&str] = &[
 const STREAM: u64 = libc::SOCK_STREAM as u64;
 const SOL_ZRS: u64 = zrs_sys::abi::SOL_ZRS as u64;
 const RX_RING: u64 = zrs_sys::abi::ZRS_RX_RING as u64;
+const RX_RING_FLAGS: u32 = zrs_sys::abi::ZRS_RX_RING_ESCAPE | zrs_sys::abi::ZRS_RX_RING_SMALL;
 
 /// Carries it out.
 pub fn run(special: Special, w: &mut Worker, words: &[u64]) -> Ran {
@@ -69,7 +70,7 @@ pub fn run(special: Special, w: &mut Worker, words: &[u64]) -> Ran {
         Special::Pair => pair(w, a as usize, b),
         Special::Listener => one(listener(w, a, b)),
         Special::MapRing => map_ring(w, a, 0),
-        Special::MapEscape => map_ring(w, a, zrs_sys::abi::ZRS_RX_RING_ESCAPE),
+        Special::MapEscape => map_ring(w, a, RX_RING_FLAGS),
         Special::Ring => one(ring(w, a, b, c)),
         Special::Store => {
             let bytes = c.to_le_bytes();

@@ -499,7 +499,10 @@ impl Pair {
         s.sent += 1;
         s.told = s.room;
         assert!(s.sent <= s.allowed, "more than the peer allows");
-        let credit = s.flow.sending();
+        let credit = match data {
+            true => s.flow.sending(),
+            false => s.flow.sending_control(),
+        };
         assert_eq!(credit, self.at.wrapping_add(s.told as u32));
         let told = s.told;
         self.side[1 - me].pipe.push_back((told, data));
@@ -552,12 +555,20 @@ impl Pair {
     }
 
     fn check(&self) {
-        for s in &self.side {
+        for (s, peer) in [0, 1].map(|me| (&self.side[me], &self.side[1 - me])) {
+            let in_flight = peer.pipe.iter().filter(|(_, data)| *data).count() as u64;
+            let most = peer.blocks - u64::from(CONTROL_RESERVE);
+            assert!(
+                in_flight + peer.held_data <= most,
+                "data has used the reserve"
+            );
             let left = s.allowed - s.sent;
             assert_eq!(u64::from(s.flow.left_to_us()), left);
             assert_eq!(u64::from(s.flow.available(true)), left.saturating_sub(1));
-            let data = left.saturating_sub(u64::from(CONTROL_RESERVE));
-            assert_eq!(u64::from(s.flow.available(false)), data);
+            // Control messages use their own credit first, and never all of it.
+            let data = u64::from(s.flow.available(false));
+            let least = left.saturating_sub(u64::from(CONTROL_RESERVE));
+            assert!((least..=left.saturating_sub(1)).contains(&data));
             if s.flow.credit_due() {
                 assert!(s.room > s.told && left > 0);
             }

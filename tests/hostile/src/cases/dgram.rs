@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Datagrams: fragments that break the rules end the link and nothing else, answers that were never
-//! asked for have no effect, and floods are counted.
+//! asked for have no effect, floods are counted, and a host without credit holds up no sender.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::{SocketAddrV4, UdpSocket};
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::thread::sleep;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use rustix::net;
 use zrs::DgramInfo;
 use zrs_core::dgram::wire::{Body, DgramHeader, Fragment, Message, PortState, Ports, FEATURE};
-use zrs_core::wire::{Hello, HEADER_LEN};
+use zrs_core::wire::{Hello, Type, HEADER_LEN};
 use zrs_sys::{Area, Device};
 
 use super::{ensure, whole, Case};
-use crate::peer::{hello, said, Peer};
-use crate::verbs::in_net;
-use crate::world::{Outcome, World};
+use crate::peer::{hello, said, Peer, CREDIT};
+use crate::verbs::{self, in_net};
+use crate::world::{joined, Outcome, World, SERVICE};
 
 const AF_INET: u32 = 2;
 const SOCK_DGRAM: u32 = 2;
@@ -387,6 +389,193 @@ fn answers(w: &mut World) -> Outcome {
     ensure(counted == 0, "a violation was counted")
 }
 
+/// A datagram that the module has begun to send us.
+fn fragment(h: &DgramHeader) -> io::Result<Fragment> {
+    match h.body {
+        Body::Datagram(f) => Ok(f),
+        _ => Err(said("another message than a datagram")),
+    }
+}
+
+/// Whole datagrams among the messages that the module has sent. Their parts follow each other.
+fn whole_ones(peer: &Peer) -> io::Result<u32> {
+    let (mut count, mut next) = (0, 0);
+    for h in &peer.dgrams {
+        let f = fragment(h)?;
+        ensure(f.offset == next, "a part is missing")?;
+        next = if f.is_last() { 0 } else { f.end() };
+        count += u32::from(f.is_last());
+    }
+    ensure(next == 0, "a datagram is not whole")?;
+    Ok(count)
+}
+
+/// A host takes all messages and gives no credit for them: what has no room is dropped and counted,
+/// senders are not held up, and datagrams for another host arrive. When it gives credit, datagrams
+/// go on.
+fn no_credit(w: &mut World) -> Outcome {
+    const SENT: u32 = 900;
+    const EACH: u32 = 10;
+    let servers = [
+        w.serve()?,
+        verbs::Listener::bind(SocketAddrV4::new(w.other, SERVICE))?,
+    ];
+    let make = || Device::open()?.socket(AF_INET, SOCK_DGRAM, 0);
+    let socket = UdpSocket::from(in_net(&w.net, make)?);
+    net::bind(&socket, &SocketAddrV4::new(w.victim, 0))?;
+    let port = socket.local_addr()?.port();
+    let mut peers = Vec::new();
+    for (ip, server) in [w.local, w.other].into_iter().zip(&servers) {
+        socket.send_to(b"to you", (ip, OURS))?;
+        let (ep, theirs) = w.request(server)?;
+        let hello = with_datagrams().encode();
+        let mut peer = Peer::accept(ep, &theirs, &hello, true, w.limit(10))?;
+        peer.wait(w.limit(10), |p| p.dgrams.pop_front())?;
+        peers.push(peer);
+    }
+    let [silent, other] = &mut peers[..] else {
+        return Err(said("two hosts"));
+    };
+    silent.gives_credit = false;
+    let bytes = [b'x'; 60_000];
+    let stall = w.limit(1) / 50;
+    let (mut late, mut beside, mut refused) = (0, 0, 0);
+    for n in 0..SENT {
+        // The calls of the last third do not block.
+        if n == SENT / 3 * 2 {
+            socket.set_nonblocking(true)?;
+        }
+        let len = [1, 4097, 60_000][n as usize % 3];
+        let begin = Instant::now();
+        match socket.send_to(&bytes[..len], (w.local, OURS)) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => refused += 1,
+            sent => ensure(sent? == len, "a part was sent")?,
+        }
+        late += u32::from(begin.elapsed() >= stall);
+        silent.pump()?;
+        if n % EACH == 0 {
+            // Its datagrams have the same send buffer.
+            let end = Instant::now() + w.limit(10);
+            while socket.send_to(b"beside", (w.other, OURS)).is_err() {
+                ensure(Instant::now() < end, "no room for another host's datagram")?;
+                sleep(Duration::from_millis(1));
+            }
+            beside += 1;
+            let h = other.wait(w.limit(10), |p| p.dgrams.pop_front())?;
+            ensure(fragment(&h)?.len() == 6, "another datagram")?;
+        }
+    }
+    ensure(beside == SENT / EACH, "not all arrived at the other host")?;
+    if late > SENT / 10 {
+        return Err(said(&format!("{late} of {SENT} calls were held up")));
+    }
+    ensure(
+        refused <= 2,
+        "calls that do not block are refused again and again",
+    )?;
+    let drops = info(w, port)?.tx_drops;
+    let links = in_net(&w.net, || w.zrs.links().collect::<io::Result<Vec<_>>>())?;
+    let of_links: u32 = links.iter().map(|l| l.dgram_drops).sum();
+    ensure(
+        drops > 0 && of_links == drops,
+        "the link has counted others",
+    )?;
+    let rest = SENT - refused - drops;
+    let arrived = silent.wait(w.limit(10), |p| {
+        let arrived = whole_ones(p).ok()?;
+        (arrived >= rest).then_some(arrived)
+    });
+    if arrived? != rest {
+        return Err(said(&format!(
+            "{SENT} sent, {refused} refused, {drops} dropped"
+        )));
+    }
+    ensure(
+        silent.dgrams.len() < CREDIT as usize,
+        "more than the credit",
+    )?;
+    silent.gives_credit = true;
+    silent.dgrams.clear();
+    let end = Instant::now() + w.limit(10);
+    while silent.dgrams.is_empty() {
+        ensure(Instant::now() < end, "nothing arrives with new credit")?;
+        let _ = socket.send_to(&bytes, (w.local, OURS));
+        silent.pump()?;
+        sleep(Duration::from_millis(1));
+    }
+    silent.alive(w.limit(10))
+}
+
+/// A stream and a flood of datagrams both have something to send at all times. Credit comes back by
+/// quarters: the stream gets half of it.
+fn shared(w: &mut World) -> Outcome {
+    const ROUNDS: u32 = 15;
+    const FLOODS: u32 = 4;
+    let (mut peer, socket, _) = called(w)?;
+    let caller = w.caller();
+    let mut chan = peer.take_connect(w.limit(10))?;
+    peer.say_accept(&chan)?;
+    let mut stream = joined(caller)?;
+    peer.gives_credit = false;
+    let stop = Arc::new(AtomicBool::new(false));
+    let flood: Vec<_> = (0..FLOODS)
+        .map(|_| {
+            let (socket, stop) = (socket.try_clone()?, stop.clone());
+            Ok(thread::spawn(move || -> Outcome {
+                while !stop.load(Ordering::Relaxed) {
+                    socket.send(&[b'd'; 100])?;
+                }
+                Ok(())
+            }))
+        })
+        .collect::<io::Result<_>>()?;
+    // Until its link ends.
+    let writer = thread::spawn(move || while stream.write_all(&[b's'; 100]).is_ok() {});
+    let (mut data, mut dgrams) = (0, 0);
+    for round in 0..ROUNDS {
+        // Until both are without credit.
+        let mut quiet = Instant::now();
+        while quiet.elapsed() < w.limit(1) / 20 {
+            let mut came = peer.dgrams.len() as u32;
+            peer.dgrams.clear();
+            dgrams += came;
+            while peer.has_message()? {
+                let (h, payload) = peer.expect(Type::Data, w.limit(1))?;
+                chan.freed.msgs = chan.freed.msgs.wrapping_add(1);
+                chan.freed.small += payload.len() as u64;
+                ensure(h.dst == chan.local, "another channel")?;
+                data += 1;
+                came += 1;
+            }
+            if came > 0 {
+                quiet = Instant::now();
+            }
+            sleep(Duration::from_millis(1));
+        }
+        // At first the link had more credit than a quarter, and one of them came first.
+        if round == 0 {
+            (data, dgrams) = (0, 0);
+        }
+        peer.send(chan.header(Type::Credit), &[])?;
+    }
+    stop.store(true, Ordering::Relaxed);
+    drop(peer);
+    writer.join().map_err(|_| said("the writer has failed"))?;
+    for flood in flood {
+        // The link may have ended first.
+        if let Err(e) = joined(flood) {
+            let lost = e.raw_os_error() == Some(libc::EHOSTUNREACH);
+            ensure(lost, "another error of the flood")?;
+        }
+    }
+    if data < dgrams || dgrams == 0 {
+        return Err(said(&format!(
+            "{data} messages of the stream, {dgrams} datagrams"
+        )));
+    }
+    Ok(())
+}
+
 /// The host that accepted a link sends no datagrams on it.
 fn wrong_way(w: &mut World) -> Outcome {
     let (mut peer, _socket, ports) = called(w)?;
@@ -509,6 +698,8 @@ pub const CASES: &[Case] = &[
     whole("dgram/closed ports", closed_ports),
     whole("dgram/probes", probes),
     whole("dgram/flood", flood),
+    whole("dgram/no credit", no_credit),
+    whole("dgram/a stream beside a flood", shared),
     whole("dgram/answers to nothing", answers),
     whole("dgram/from the acceptor", wrong_way),
 ];

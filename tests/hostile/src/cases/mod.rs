@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The cases: one rule of the protocol each, and the module's reaction when it is broken.
 
+mod crowd;
 mod dgram;
 mod handshake;
 mod header;
@@ -98,6 +99,7 @@ const fn ignored(name: &'static str, act: Act) -> Case {
 /// All cases.
 pub fn all() -> Vec<Case> {
     [
+        crowd::CASES,
         handshake::CASES,
         header::CASES,
         state::CASES,

@@ -21,8 +21,9 @@ const BACKLOG: usize = 128;
 /// Links of [`overrun`].
 const OVERRUNS: usize = 20;
 
-/// Links of [`half_messages`].
+/// Links of [`half_messages`], and with `TIER=full`.
 const HALVES: usize = 200;
+const HALVES_FULL: usize = 1000;
 
 /// A CONNECT, and whether it was accepted (else the reason).
 fn try_open(w: &World, peer: &mut Peer, port: u16) -> io::Result<Result<(), u32>> {
@@ -282,7 +283,8 @@ fn no_end(w: &mut World) -> Outcome {
 fn half_messages(w: &mut World) -> Outcome {
     // Links are accepted while a socket listens.
     let _victim = w.listen()?;
-    for _ in 0..HALVES {
+    let full = std::env::var("TIER").is_ok_and(|tier| tier == "full");
+    for _ in 0..if full { HALVES_FULL } else { HALVES } {
         let mut peer = w.link()?;
         peer.send_half()?;
         peer.closed(w.limit(10))

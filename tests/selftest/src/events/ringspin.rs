@@ -24,6 +24,9 @@ pub struct Args {
     end: End,
     #[arg(long, default_value_t = 8)]
     mib: u64,
+    /// So many small messages instead
+    #[arg(long)]
+    small: Option<usize>,
     /// Between two messages
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pause: u64,
@@ -32,6 +35,24 @@ pub struct Args {
 /// Bytes of a message; less than the reader takes in a pause, so that it waits for data, not data
 /// for it: while half of a window (four messages) is unread, the module asks for the doorbell.
 const MESSAGE: usize = 128 * 1024;
+/// Bytes of small messages, in turn, and how many come without a pause: less than the module asks
+/// for the doorbell for.
+const SMALL: [usize; 10] = [1, 4096, 64, 65, 2, 4095, 700, 63, 1500, 2048];
+const BATCH: usize = 4;
+
+impl Args {
+    /// The lengths of the messages, and how many come between two pauses.
+    fn messages(&self) -> (Vec<usize>, usize) {
+        match self.small {
+            Some(n) => (SMALL.iter().copied().cycle().take(n).collect(), BATCH),
+            None => (vec![MESSAGE; (self.mib << 20) as usize / MESSAGE], 1),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.messages().0.iter().map(|len| *len as u64).sum()
+    }
+}
 
 pub fn run(args: &Args, checks: &mut Checks) {
     match args.end.side() {
@@ -54,8 +75,10 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     let conn = Arc::new(checks.need("accept", raw::accept(&listener))?);
     let ring = Arc::new(checks.need("a ring", Ring::open(&conn).map_err(Errno::from))?);
     let mut seen = Verifier::new(Pattern::new(1, 0, 0));
+    // A small message that came before the ring would have to be fetched.
+    checks.need("tell", raw::send_all(&conn, &[0]))?;
     mark();
-    let read = read(&ring, &conn, args.mib << 20, &mut seen);
+    let read = read(&ring, &conn, args.bytes(), &mut seen);
     mark();
     checks.need("read", read)?;
     checks.need("answer", verified::answer(&conn, &seen))
@@ -84,13 +107,18 @@ fn read(ring: &Arc<Ring>, conn: &OwnedFd, bytes: u64, seen: &mut Verifier) -> Re
 
 fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     let conn = checks.need("connect", raw::connected(addr))?;
+    checks.need("hear", raw::recv_all(&conn, &mut [0]))?;
     let pattern = Pattern::new(1, 0, 0);
     let mut message = vec![0; MESSAGE];
-    let bytes = args.mib << 20;
-    for pos in (0..bytes).step_by(MESSAGE) {
-        pattern.fill(pos, &mut message);
-        checks.need("send", raw::send_all(&conn, &message))?;
+    let (messages, batch) = args.messages();
+    let mut pos = 0;
+    for batch in messages.chunks(batch) {
+        for len in batch {
+            pattern.fill(pos, &mut message[..*len]);
+            checks.need("send", raw::send_all(&conn, &message[..*len]))?;
+            pos += *len as u64;
+        }
         thread::sleep(Duration::from_millis(args.pause));
     }
-    verified::end(&conn, bytes, checks)
+    verified::end(&conn, pos, checks)
 }

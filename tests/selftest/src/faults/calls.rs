@@ -612,7 +612,8 @@ impl Calls<'_> {
         );
         let ring_of = |pair: &mut Pair| {
             let fd = std::os::fd::AsFd::as_fd(&pair.ends[1]);
-            zrs_sys::sock::rx_ring(fd, ZRS_RX_RING_ESCAPE).map_err(|e| format!("ring: {e}"))
+            let flags = ZRS_RX_RING_ESCAPE | ZRS_RX_RING_SMALL;
+            zrs_sys::sock::rx_ring(fd, flags).map_err(|e| format!("ring: {e}"))
         };
         let layout = std::cell::Cell::new(zrs_rx_ring::default());
         for (name, which) in [("the ring", 0), ("the window", 1), ("the escape area", 2)] {

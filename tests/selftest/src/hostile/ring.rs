@@ -56,7 +56,7 @@ pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
         rounds += 1;
         let tag = 1 + rng.below(255) as u8;
         let fd = ctx.flood(tag, 1 << 30)?;
-        let flags = rng.below(2) as u32 * ZRS_RX_RING_ESCAPE;
+        let flags = any_flags(&mut rng);
         let maps = maps_with(&fd, flags)?;
         let rngs = [
             Mutex::new(ctx.rng(1000 + rounds)),
@@ -100,6 +100,10 @@ pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     still_works(ctx, "ring scribbled on", checks)
 }
 
+fn any_flags(rng: &mut Rng) -> u32 {
+    rng.below(4) as u32 & (ZRS_RX_RING_ESCAPE | ZRS_RX_RING_SMALL)
+}
+
 /// One of the things that a program may do with the socket. Bytes that recv() gave.
 fn use_socket(
     fd: &OwnedFd,
@@ -115,7 +119,7 @@ fn use_socket(
         1 => tally.add(&raw::poll(fd, libc::POLLIN | libc::POLLOUT, 1)),
         2 => tally.add(&sock::info(fd.as_fd()).map_err(Into::into)),
         3 => {
-            let flags = rng.below(2) as u32 * ZRS_RX_RING_ESCAPE;
+            let flags = any_flags(rng);
             tally.add(&sock::rx_ring(fd.as_fd(), flags).map_err(Into::into));
         }
         4 => {

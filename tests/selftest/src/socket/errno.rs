@@ -428,7 +428,7 @@ fn options(args: &Args, checks: &mut Checks) -> Option<()> {
     let fd = checks.need("connect", ask(args.peer, &[DISCARD]))?;
     let len = fresh.len();
     for (name, flags) in [
-        ("an unknown flag", 2),
+        ("an unknown flag", 4),
         (
             "an unknown flag beside a known one",
             (1 << 31) | abi::ZRS_RX_RING_ESCAPE,
@@ -598,15 +598,32 @@ fn escape_area(args: &Args, checks: &mut Checks) -> Option<()> {
     use libc::{MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
     let both = PROT_READ | PROT_WRITE;
     let fd: OwnedFd = checks.need("connect", ask(args.peer, &[DISCARD]))?;
-    let flags = abi::ZRS_RX_RING_ESCAPE;
-    let r = zrs_sys::sock::rx_ring(fd.as_fd(), flags).map_err(Into::into);
+    let (escape, small) = (abi::ZRS_RX_RING_ESCAPE, abi::ZRS_RX_RING_SMALL);
+    let r = zrs_sys::sock::rx_ring(fd.as_fd(), escape).map_err(Into::into);
     let r = checks.need("ring with an escape area", r)?;
-    checks.eq("it says that it has one", r.flags, flags);
+    checks.eq("it says that it has one", r.flags, escape);
     checks.yes(
         "the escape area is whole pages, and has room for what the window has",
         r.escape_bytes % 4096 == 0 && r.escape_bytes >= r.window_bytes,
         &format!("{r:?}"),
     );
+    for flags in [small, escape | small] {
+        let other = checks.need("connect", ask(args.peer, &[DISCARD]))?;
+        let seen = zrs_sys::sock::rx_ring(other.as_fd(), flags).map_err(Into::into);
+        let seen = checks.need("ring that takes small messages", seen)?;
+        checks.eq("it says that it takes them", seen.flags, flags);
+        let more = if flags & escape != 0 {
+            r.escape_bytes
+        } else {
+            0
+        };
+        let room = seen.escape_bytes.wrapping_sub(more);
+        checks.yes(
+            "whole pages for them, and room for 64 KiB",
+            room % 4096 == 0 && (64 << 10..128 << 10).contains(&room),
+            &format!("{seen:?}"),
+        );
+    }
     let (at, len) = (r.escape_offset, r.escape_bytes as usize);
     let map = |len, prot, flags, then| raw::try_mmap(&fd, at, len, prot, flags, then);
     checks.eq(

@@ -158,7 +158,8 @@ fn answers(dev: &File, checks: &mut Checks) {
             | ZRS_FEATURE_ESCAPE
             | ZRS_FEATURE_IPV6
             | ZRS_FEATURE_TCP
-            | ZRS_FEATURE_DGRAM;
+            | ZRS_FEATURE_DGRAM
+            | ZRS_FEATURE_RING_SMALL;
         checks.eq("features", features & known, known);
     }
     let mut arg = [0; size_of::<zrs_ioc_stats>()];

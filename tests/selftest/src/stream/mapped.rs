@@ -62,6 +62,9 @@ impl Args {
 /// Many times `residency_us`, and some ticks.
 const REST: Duration = Duration::from_millis(20);
 
+/// How long a peer that waits for its window has to get it.
+const WINDOW_BACK: Duration = Duration::from_millis(300);
+
 pub fn run(args: &Args, checks: &mut Checks) {
     match args.end.side() {
         Side::Server(addr) => drop(server(args, addr, checks)),
@@ -426,14 +429,14 @@ fn hoarded(args: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
     checks.yes("what is above the share is copied", some, &detail);
 
     area.give_back(0..len);
+    // The peer sends by messages until it has the window again: not all of the rest.
+    thread::sleep(WINDOW_BACK);
     let (mut mapped, mut copied) = (0, 0);
     while let Some(got) = checks.need("receive", area.recv(CHUNK).map_err(Errno::from))? {
         checks.need("verify", conn.take(&got.to_vec()))?;
         copied += got.copied();
         mapped += got.len() - got.copied();
     }
-    // What the peer sends until it has the window again comes by messages, which are copied: how much
-    // that is, is up to the processors that both ends get.
     let detail = format!("{mapped} bytes in pages, {copied} copied");
     let again = args.escape || mapped > 0;
     checks.yes("pages again", again, &detail);

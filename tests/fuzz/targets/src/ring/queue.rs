@@ -78,7 +78,7 @@ impl Kept {
     }
 
     fn has_moved(&self) -> bool {
-        self.moved != Moved::No
+        self.window && self.moved != Moved::No
     }
 }
 
@@ -127,7 +127,10 @@ impl Core {
     }
 
     fn push(&mut self, len: u32, window: bool) {
-        let claimed = !window;
+        // Some are copied to the ring when they arrive.
+        let small = !window && len % 5 == 0 && self.words.escape_target == EscapeTarget::Area;
+        let claimed = !window && !small;
+        let moved = if small { Moved::Small(len) } else { Moved::No };
         let pushed = self.q.push(Segment {
             pos: self.pos,
             len,
@@ -137,7 +140,7 @@ impl Core {
             claimed,
             mapped: 0,
             born: self.pos,
-            moved: Moved::No,
+            moved,
             pad: len % 3,
         });
         assert_eq!(pushed.is_ok(), self.model.len() < self.entries);
@@ -145,10 +148,10 @@ impl Core {
             return;
         };
         assert_eq!(index, self.next);
-        let state = if claimed {
-            ZRS_DESC_KERNEL
-        } else {
-            ZRS_DESC_READY
+        let state = match (claimed, small) {
+            (true, _) => ZRS_DESC_KERNEL,
+            (_, true) => ZRS_DESC_ESCAPED,
+            _ => ZRS_DESC_READY,
         };
         self.words.at(index).set(state);
         self.model.push_back(Kept {
@@ -158,7 +161,7 @@ impl Core {
             taken: 0,
             claimed,
             window,
-            moved: Moved::No,
+            moved,
             mapped: 0,
         });
         self.next = self.next.wrapping_add(1);
@@ -218,7 +221,7 @@ impl Core {
         assert_eq!(freed.by_program, s.len - s.taken);
         assert_eq!((freed.moved, freed.len), (s.moved, s.len));
         assert_eq!(freed.window_off, s.in_window().then_some(0));
-        let held = !s.window || s.moved == Moved::Copy;
+        let held = !s.window && s.moved == Moved::No || s.moved == Moved::Copy;
         assert_eq!(
             freed.held.map(|held| held % COPY),
             held.then_some(s.pos % COPY)
