@@ -99,6 +99,18 @@ check_ended() {
 	fi
 }
 
+# check_becomes TEXT EXPECTED CMD...: the command says that in the end.
+check_becomes() {
+	local text=$1 expected=$2 got _
+	shift 2
+	for _ in $(seq 1 $((100 * PATIENCE))); do
+		got=$("$@")
+		[ "$got" != "$expected" ] || break
+		nap 0.1
+	done
+	check_eq "$text" "$expected" "$got"
+}
+
 # check_pair TEXT SUBCOMMAND ARGS...: a server in B and a client in A, given the same arguments, and
 # LIMIT seconds; both are PROGRAM, or zrs-selftest.
 PORT=7000

@@ -2,6 +2,7 @@
 # Costs of a message: copies, work requests, completions, system calls, instructions, atomic
 # instructions and context switches are within the bounds of the baseline.
 # rows: Z4 Z6 Z8 B2 B3 B20
+# params: copy_tail_kib=0
 # debug: no
 # insns: yes
 # timeout: 300

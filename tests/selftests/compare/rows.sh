@@ -2,7 +2,7 @@
 # The properties that comparisons of such systems use (testing.rst): a test for each row, with the
 # row's name. Rows that are a matter of socket calls run over TCP first.
 # rows: Z1 Z4 Z6 E1 L3 C2 B1 B2 B3 B4 B6
-# params: escape=never table_sweep_ms=500
+# params: escape=never table_sweep_ms=500 copy_tail_kib=0
 # timeout: 120
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -32,7 +32,9 @@ refused "no host there: ETIMEDOUT" A zrs-selftest refused 10.77.0.99:7000 --errn
 # A host that does not answer: its interface is up and its packets go nowhere.
 ip -n zrsA neigh replace 10.77.0.98 lladdr 02:00:00:00:00:98 dev va
 refused "a host that is dead: ETIMEDOUT" A zrs-selftest refused 10.77.0.98:7000 --errno ETIMEDOUT "${DECIDED[@]}"
-refused "broadcast: ENETUNREACH" A zrs-selftest refused 255.255.255.255:7000 --errno ENETUNREACH "${SOON[@]}"
+for broadcast in 255.255.255.255 "${ADDR_B%.*}.255"; do
+	refused "broadcast to $broadcast: ENETUNREACH" A zrs-selftest refused "$broadcast:7000" --errno ENETUNREACH "${SOON[@]}"
+done
 
 # Namespaces without an RDMA device: one with nothing at all, one with a way to B.
 ip netns add zrsC

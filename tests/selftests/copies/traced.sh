@@ -49,6 +49,10 @@ nonblocking() {
 	check_pair "non-blocking, $chunk each $*" xfer --nonblock --sizes 16M --chunk "$chunk" "$@"
 	judge "non-blocking, $chunk each $*" "$before" "$(copied)" $((16 << 20)) "$least" "$most"
 }
+# copy_tail KIB: of a blocking send that is copied.
+copy_tail() { echo "$1" >/sys/module/zrs/parameters/copy_tail_kib; }
+at_end "copy_tail 64"
+copy_tail 0
 # Connections, figures and the tests' own doing are in it as well: some KiB of 64 MiB.
 carrier zrs-zerocopy 0 5
 carrier zrs-ring 0 5
@@ -63,6 +67,13 @@ carrier zrs 2000 2012 8 2048
 carrier zrs-ring 1000 1008 15 1024
 carrier zrs-ring 0 8 16 1024
 carrier zrs-zerocopy 0 12 8 2048
+# With a tail, 64 KiB of each message, and the whole of those that are not longer.
+copy_tail 64
+carrier zrs-ring 62 68
+carrier zrs 1062 1068
+carrier zrs-ring 500 508 128 256
+carrier zrs-ring 1000 1008 16 1024
+carrier zrs-zerocopy 0 5
 # A non-blocking call may copy more than the link takes.
 nonblocking 64k 1000 1200 --ring
 nonblocking 64k 2000 2200

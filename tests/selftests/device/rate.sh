@@ -1,7 +1,9 @@
 #!/bin/bash
-# A port that comes up with another rate: the pools' budget follows it, without another pool. The device is
+# A port that comes up with another rate, or has another rate by what the device says (tests/lib/rdmaevent): the pools'
+# budget follows it, without another pool. The device is
 # Soft-RoCE on a TAP interface, whose rate can be set, and whose carrier goes with the program behind it.
 # rows: Z2 C2 B17
+# test-module: tests/lib/rdmaevent
 # hosts: own
 # params: pool_mib=0 residency_us=2000 cache_kib=131072
 # timeout: 60
@@ -52,6 +54,13 @@ check "which is not looked at while the port is down" rate 10
 start carrier A carrier python3 "$TMP/carrier.py" || ktap_bail "the carrier"
 check "a pool for 100 Gb/s when the port has come up" wait_rate 100
 check "the budget has grown: $(cache bytes) bytes, $pages before" [ "$(cache bytes)" -gt "$pages" ]
+insmod /zrs/build/tests/lib/rdmaevent/rdmaevent.ko || ktap_bail "rdmaevent.ko"
+at_end "rmmod rdmaevent"
+check "a rate of 25 Gb/s" A ethtool -s tap0 speed 25000 duplex full autoneg off
+nap 0.5
+check "which is not looked at until the device says so" rate 100
+check "the device says so" A sh -c "echo tap0 >/sys/module/rdmaevent/parameters/speed"
+check "a pool for 25 Gb/s" wait_rate 25
 check_eq "no other pool" "$pools" "$(pools)"
 check "rdma link delete" rdma link delete rxe_tap
 check "the device's rate is gone" wait_rate 0

@@ -1,7 +1,7 @@
 #!/bin/bash
 # On a device that is done with a peer's access when an invalidation has completed (all but Soft-RoCE),
 # the memory region of a window that comes back is used again: kprobes count the regions that the RDMA
-# core allocates, deregisters and maps. (memnode/recycled: until its keys are used up.)
+# core allocates, deregisters and maps. There a registration does not wait for what was sent before. (memnode/recycled: until its keys are used up.)
 # rows: B17 Z8
 # hosts: own
 # device: strict
@@ -44,13 +44,18 @@ ktap_start
 define_probes "regions of windows" 'allocated ib_core:ib_alloc_mr' 'ended ib_core:ib_dereg_mr_user' \
 	'mapped ib_core:ib_map_mr_sg'
 start receiver B listening python3 "$TMP/receiver.py" $CONNS || ktap_bail "the receiver"
+before=$(counter signaled) posted=$(counter work_requests)
 echo 1 >$TRACING/events/zrstest/enable
 check "$CONNS connections with bulk data, one after the other" A python3 "$TMP/sender.py" $CONNS
 check "whose bytes are right" says receiver "right $CONNS"
 echo 0 >$TRACING/events/zrstest/enable
+signaled=$(($(counter signaled) - before))
+ktap_say "signaled $signaled of $(($(counter work_requests) - posted)) work requests"
 times() { grep -c "$1:" $TRACING/trace; }
 made=$(times allocated) ended=$(times ended) mapped=$(times mapped)
 check "windows were registered ($mapped)" test "$mapped" -ge $((CONNS / 2))
+# Before a registration Soft-RoCE's send queue is drained, by a request that is signaled: one more a connection.
+check "and no send queue was drained for it (signaled $signaled)" test "$signaled" -le $((CONNS * 11 / 2))
 # While the last window's key is made invalid, the next connection may get another one.
 check "of few regions ($made allocated, $ended deregistered)" test "$made" -ge 1 -a "$made" -le $((CONNS / 10)) -a "$ended" = 0
 check "no window is leaked" zrs_idle

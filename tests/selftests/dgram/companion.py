@@ -22,10 +22,17 @@ from hosts import becomes, check, datagram, fails, host, PATIENCE, SCALE, SOL_ZR
 UDP_CORK, UDP_SEGMENT = 1, 103
 ZRS_DGRAM_INFO = 17
 SOL = socket.SOL_SOCKET
-IP_RECVTTL, HOPS = 12, 33
+HOPS = 33
+# Options that set the number of hops, and ask for it, and its control message.
+IP_HOPS, IP_ASK_HOPS, IP_TOLD_HOPS = (0, socket.IP_TTL), (0, 12), (0, socket.IP_TTL)
+IPV6_HOPS, IPV6_ASK_HOPS, IPV6_TOLD_HOPS = (41, 16), (41, 51), (41, 52)
+IP_PKTINFO, IP_RECVTOS, IP_RECVORIGDSTADDR = 8, 13, 20
+IPV6_RECVPKTINFO, IPV6_PKTINFO, IPV6_RECVTCLASS, IPV6_RECVORIGDSTADDR = 49, 50, 66, 74
+UDP_GRO = 104
 IP_RECVERR, MSG_ERRQUEUE = 11, 0x2000
 IP_BIND_ADDRESS_NO_PORT = 24
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
+A6, B6 = os.environ["ADDR6_A"], os.environ["ADDR6_B"]
 SO_PEEK_OFF = 42
 GROUP = "239.77.0.1"
 
@@ -59,18 +66,31 @@ class Echo:
 
     def __init__(self, s, there, to):
         self.s, self.there, self.to, self.n = s, there, to, 0
+        v6 = s.family == socket.AF_INET6
         # A datagram that has come by RDMA was no packet of IP, and has another number of hops.
-        s.setsockopt(0, socket.IP_TTL, HOPS)
-        there.setsockopt(0, IP_RECVTTL, 1)
+        set_hops, ask, self.told = (IPV6_HOPS, IPV6_ASK_HOPS, IPV6_TOLD_HOPS) if v6 else (IP_HOPS, IP_ASK_HOPS, IP_TOLD_HOPS)
+        s.setsockopt(*set_hops, HOPS)
+        there.setsockopt(*ask, 1)
+
+    def look(self, data, *control, flags=0):
+        """Sends a datagram, and receives one: its bytes, the name of its sender, whether it has come by UDP, and its other
+        control messages."""
+        self.s.sendmsg([data], control, flags, self.to)
+        return self.took()
+
+    def took(self):
+        data, cmsgs, _, name = self.there.recvmsg(70000, 500)
+        found = {(level, kind): value for level, kind, value in cmsgs}
+        hops = struct.unpack("i", found.pop(self.told))[0]
+        return data, name[:2], hops == HOPS, found
 
     def once(self):
         """Whether it has come by UDP."""
         self.n += 1
-        self.s.sendto(struct.pack("I", self.n), self.to)
-        data, cmsgs, _, _ = self.there.recvmsg(100, 100)
+        data, _, by_udp, _ = self.look(struct.pack("I", self.n))
         got = struct.unpack("I", data)[0]
         assert got == self.n, (got, self.n)
-        return struct.unpack("i", cmsgs[0][2])[0] == HOPS
+        return by_udp
 
     def until(self, by_udp, seconds=20):
         """Until they come by UDP, or by RDMA; how many that took."""
@@ -191,12 +211,27 @@ def many():
           (b"group", (GROUP, port + 1)))
     group.close()
     check("broadcast: not allowed", fails(s.sendto, b"x", ("255.255.255.255", port)), "EACCES")
+    net = (B.rsplit(".", 1)[0] + ".255", port)
+    check("broadcast of a network: not allowed", [fails(s.sendto, b"x", net), fails(s.connect, net)], ["EACCES"] * 2)
     s.setsockopt(SOL, socket.SO_BROADCAST, 1)
-    s.sendto(b"cast", (B.rsplit(".", 1)[0] + ".255", port))
-    check("broadcast", there.recv(10), b"cast")
+    # A destination of a single host would be tried with RDMA after 8.
+    before = links("A")
+    for n in range(20):
+        s.sendto(b"cast%d" % n, net)
+        seen = there.recv(10)
+        if seen != b"cast%d" % n:
+            break
+    check("broadcast of a network", seen, b"cast19")
+    check("broadcast makes no link", links("A"), before)
     plain = sock("A", (A, 0), beside=False)
     check("without UDP: a group", fails(plain.sendto, b"x", (GROUP, port)), "ENETUNREACH")
     check("without UDP: joining", fails(member, plain), "ENOPROTOOPT")
+    for allowed in 0, 1:
+        plain.setsockopt(SOL, socket.SO_BROADCAST, allowed)
+        for at in ("255.255.255.255", port), net, ("127.255.255.255", port):
+            seen = [fails(plain.sendto, b"x", at), fails(plain.sendto, b"x", socket.MSG_MORE, at), fails(plain.connect, at)]
+            check(f"without UDP: broadcast to {at[0]}, SO_BROADCAST {allowed}", seen, ["ENETUNREACH"] * 3)
+    check("without UDP: broadcast makes no link", links("A"), before)
 
 
 def ports():
@@ -308,6 +343,68 @@ def peeks():
     check("none any more", [look()[1] for _ in range(2)], [-1, -1])
 
 
+def controls():
+    """Control messages and UDP_SEGMENT once RDMA has taken over: those of received datagrams are the same by both, those
+    of sent datagrams are UDP's, and RDMA goes on."""
+    for family, a, b, more, every in (
+        (socket.AF_INET, A, B, A.rsplit(".", 1)[0] + ".101", "0.0.0.0"),
+        (socket.AF_INET6, A6, B6, A6.rsplit(":", 1)[0] + ":101", "::"),
+    ):
+        v6 = family == socket.AF_INET6
+        text = ", IPv6" if v6 else ""
+        with host("A"):
+            os.system(f"ip addr add {more}/{'64 dev va nodad' if v6 else '24 dev va'}")
+        asked = [(41, n) for n in (IPV6_RECVPKTINFO, IPV6_RECVTCLASS, IPV6_RECVORIGDSTADDR)] if v6 else (
+            [(0, n) for n in (IP_PKTINFO, IP_RECVTOS, IP_RECVORIGDSTADDR)])
+        ask = lambda s: [s.setsockopt(*option, 1) for option in asked]
+        new = lambda name, at, before=lambda s: None, proto=ZRS: (
+            datagram(name, at, proto, family, proto == ZRS, before))
+        s, there = new("A", (every, 0)), new("B", (every, 0), ask)
+        e = Echo(s, there, (b, there.getsockname()[1]))
+        _, name, by_udp, want = e.look(b"first")
+        check(f"the first one comes by UDP, with all that was asked for{text}", (by_udp, len(want)), (True, len(asked)))
+        holds(f"RDMA takes over{text}", e.until(by_udp=False) is not None)
+        check(f"by RDMA: the same control messages{text}", e.look(b"then"), (b"then", name, False, want))
+        # IP_PKTINFO of a sent one: the address that it comes from.
+        own = socket.inet_pton(family, more)
+        info = (41, IPV6_PKTINFO, own + bytes(4)) if v6 else (0, IP_PKTINFO, bytes(4) + own + bytes(4))
+        check(f"IP_PKTINFO: from another address{text}", e.look(b"elsewhere", info)[:3],
+              (b"elsewhere", (more, name[1]), True))
+        there.sendto(b"back", (more, name[1]))
+        check(f"and the answer goes there{text}", s.recvfrom(10)[0], b"back")
+        holds(f"RDMA goes on{text}", not e.once())
+        # UDP_SEGMENT, as an option of one call and of all.
+        data = os.urandom(60500)
+        for size, sent in (4, b"aaaabbbbcc"), (1000, data):
+            want = [sent[i:i + size] for i in range(0, len(sent), size)]
+            got = [e.look(sent, (UDP, UDP_SEGMENT, struct.pack("H", size)))] + [e.took() for _ in want[1:]]
+            check(f"UDP_SEGMENT, {len(sent)} by {size}{text}", [(d, by) for d, _, by, _ in got] == [(d, True) for d in want],
+                  True)
+        both = info, (UDP, UDP_SEGMENT, struct.pack("H", 3))
+        got = [e.look(b"aaabb", *both), e.took()]
+        check(f"with IP_PKTINFO{text}", [(d, n[0]) for d, n, _, _ in got], [(b"aaa", more), (b"bb", more)])
+        check(f"a bad one{text}", fails(e.look, b"x", (UDP, UDP_SEGMENT, b"")), "EINVAL")
+        check(f"a source that is another host's{text}", fails(e.look, b"x", info[:2] + (info[2].replace(
+            own, socket.inet_pton(family, b)),)), "EINVAL" if v6 else "ENETUNREACH")
+        holds(f"and RDMA goes on{text}", not e.once())
+        s.close(), there.close()
+        # UDP_GRO of the receiver: as with UDP alone.
+        seen = []
+        for proto in UDP, ZRS:
+            s, there = new("A", (a, 0), proto=proto), new("B", (b, 0), proto=proto)
+            there.setsockopt(UDP, UDP_GRO, 1)
+            s.sendmsg([b"aaaabbbbcc"], [(UDP, UDP_SEGMENT, struct.pack("H", 4))], 0, there.getsockname())
+            got = b"", []
+            while len(got[0]) < 10:
+                data, cmsgs, _, _ = there.recvmsg(100, 100)
+                got = got[0] + data, got[1] + [(len(data), cmsgs)]
+            seen.append(got)
+            s.close(), there.close()
+        check(f"UDP_GRO{text}", seen[1], seen[0])
+        with host("A"):
+            os.system(f"ip addr del {more}/{'64' if v6 else '24'} dev va")
+
+
 def told():
     """Errors of UDP are the socket's."""
     gone = udp("B", (B, 0))
@@ -363,5 +460,5 @@ def clients():
 for case in sys.argv[1:]:
     {
         "peers": peers, "switch": switch, "group_without_port": group_without_port, "many": many, "ports": ports,
-        "queues": queues, "peeks": peeks, "told": told, "clients": clients,
+        "queues": queues, "peeks": peeks, "controls": controls, "told": told, "clients": clients,
     }[case]()

@@ -323,6 +323,57 @@ def ready(k):
     return seen
 
 
+def states(k):
+    """What poll(), epoll and select() say of a socket in each state, of all events that there are."""
+    every = 0x7ff | select.POLLRDHUP
+    seen = {}
+
+    def look(state, s):
+        poll, level = select.poll(), select.epoll()
+        poll.register(s, every & ~(select.POLLERR | select.POLLHUP | select.POLLNVAL))
+        level.register(s, every)
+        events = lambda found: [event for _, event in found]
+        sets = [bool(found) for found in select.select([s], [s], [s], 0)]
+        seen[state] = events(poll.poll(0)), events(level.poll(0)), sets
+
+    look("fresh", k.sock("A"))
+    look("bound", k.client())
+    there, s = k.pair()
+    look("a server", there)
+    look("connected", s)
+    for state, data in ("a datagram waits", b"x"), ("an empty one waits", b""), ("a long one waits", bytes(20000)):
+        s.send(data)
+        wait(there)
+        look(state, there)
+        there.recv(70000)
+        look(f"{state}: received", there)
+    for how, name in (socket.SHUT_WR, "SHUT_WR"), (socket.SHUT_RD, "SHUT_RD"), (socket.SHUT_RDWR, "SHUT_RDWR"):
+        for unread in False, True:
+            end, other = k.pair()
+            if unread:
+                end.sendto(b"unread", other.getsockname())
+                wait(other)
+            other.shutdown(how)
+            look(f"{name}, unread data: {unread}", other)
+            if unread:
+                other.recv(10)
+                look(f"{name}, and it is read", other)
+            end.close(), other.close()
+    at = there.getsockname()
+    there.close()
+    s.send(b"refused")
+    poll = select.poll()
+    poll.register(s, 0)
+    polled(poll)
+    look("refused", s)
+    s.getsockopt(SOL, socket.SO_ERROR)
+    look("refused, the error is taken", s)
+    s.connect(at)
+    connect_raw(s, struct.pack("H14x", socket.AF_UNSPEC))
+    look("without a peer again", s)
+    return seen
+
+
 def cmsgs(k):
     def ask(s):
         s.setsockopt(SOL, SO_TIMESTAMP, 1)
@@ -735,7 +786,7 @@ def scoped(k):
     return seen
 
 
-CASES = (sizes, gathered, trunc, peek_off, order, names, connected, errors, binds, shut, ready, cmsgs, options, unread, memory,
+CASES = (sizes, gathered, trunc, peek_off, order, names, connected, errors, binds, shut, ready, states, cmsgs, options, unread, memory,
          flags, segment, cork, controls, scoped, recverr)
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 
   drops.py overflow    a receiver that does not read: what is missing is counted, and others go on
   drops.py twice       a receiver that reads half as fast as the sender sends: the loss is what is counted
+  drops.py unread      a stream that no program reads: datagrams of all sizes go on beside it
   drops.py stall       a peer that gives no room: no sender waits for long, nothing spins
   drops.py unmade      a link that cannot be made: what waited for it is counted
   drops.py gone        a peer that dies: connected sockets have an error, once
@@ -163,6 +164,40 @@ def twice():
         missing = got[-1] + 1 - len(got)
         check(f"{size} bytes at twice the reader's rate: SO_RXQ_OVFL", told == missing, (told, missing))
         slow.close(), s.close()
+
+
+def unread():
+    """Small messages of a stream stay in blocks that the link's credit is for."""
+    there, s, listener, stream = sock("B", B), sock("A", A), sock("B", B, socket.SOCK_STREAM), sock("A", A, socket.SOCK_STREAM)
+    listener.listen()
+    stream.connect(listener.getsockname())
+    far, _ = listener.accept()
+    meet(s, there)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    waiting = lambda: struct.unpack("i", fcntl.ioctl(far, termios.FIONREAD, bytes(4)))[0]
+    # A channel takes 64.
+    for n in range(1, 61):
+        stream.send(b"x" * 100)
+        becomes(waiting, 100 * n)
+    check("messages wait", waiting() == 6000, waiting())
+    s.connect(there.getsockname())
+    for size, number in (100, 200), (5000, 50), (65507, 20), (100, 1), (65507, 20), (4096, 100):
+        got = 0
+        for n in range(number):
+            s.send(bytes([n % 251]) * size)
+            if not select.select([there], [], [], 8 * PATIENCE)[0] or there.recv(70000) != bytes([n % 251]) * size:
+                break
+            got += 1
+        check(f"{number} of {size} bytes arrive", got == number, got)
+        # The others would only take long.
+        if got < number:
+            break
+    row = listed("A", s)
+    check("none is dropped", (row["tx_drops"], drops(there)) == (0, 0), row)
+    far.settimeout(20 * PATIENCE)
+    check("and the stream is whole", far.recv(6000, socket.MSG_WAITALL) == b"x" * 6000)
+    s.send(bytes(65507))
+    check("and a datagram arrives", len(there.recv(70000)) == 65507)
 
 
 def beside(s, dead, far):
@@ -457,7 +492,7 @@ def device(cut, mend):
 
 
 CASES = {
-    "overflow": overflow, "twice": twice, "several": several, "stall": stall, "unmade": unmade, "gone": gone,
+    "overflow": overflow, "twice": twice, "unread": unread, "several": several, "stall": stall, "unmade": unmade, "gone": gone,
     "device": device,
 }
 CASES[sys.argv[1]](*sys.argv[2:])

@@ -5,13 +5,12 @@ Each message comes when the module again trusts that reader to take the link's c
 
 import os
 import pathlib
-import signal
 import socket
 import sys
 import time
 
 sys.path.insert(0, "/zrs/tests/lib")
-from hosts import SCALE, check, host, skip
+from hosts import SCALE, answer, check, child, end, host, skip
 
 ZRS = 253
 ADDR = (os.environ["ADDR_B"], 7350)
@@ -22,32 +21,10 @@ QUESTIONS, RUNS = 10, 10
 LIMIT = 0.8 * SCALE
 
 
-def child(cpu, work, *args):
-    """A process on a processor."""
-    pid = os.fork()
-    if pid == 0:
-        os.sched_setaffinity(0, {cpu})
-        try:
-            work(*args)
-        finally:
-            os._exit(1)
-    return pid
-
-
 def spin():
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     while True:
         pass
-
-
-def answer(conn):
-    while byte := conn.recv(1):
-        conn.sendall(byte)
-
-
-def end(pid):
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
 
 
 def ask(conn):

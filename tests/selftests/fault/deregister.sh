@@ -15,17 +15,6 @@ DIR=/sys/kernel/debug/zrs
 fails() { echo 0 >$DIR/fail_deregister/verbose && echo 0 >$DIR/fail_deregister/space && echo -1 >$DIR/fail_deregister/times && echo "$1" >$DIR/fail_deregister/probability; }
 lost() { cat $DIR/lost_bytes; }
 leased() { zrs pool --json | jq "[.pools[].window_bytes] | add"; }
-# becomes TEXT EXPECTED CMD...: it says that in the end.
-becomes() {
-	local text=$1 expected=$2 got _
-	shift 2
-	for _ in $(seq 1 $((100 * PATIENCE))); do
-		got=$("$@")
-		[ "$got" != "$expected" ] || break
-		nap 0.1
-	done
-	check_eq "$text" "$expected" "$got"
-}
 some_lost() { [ "$(lost)" -gt "${1:-0}" ] && echo some; }
 
 ktap_start
@@ -34,7 +23,7 @@ mount -t debugfs debugfs /sys/kernel/debug 2>/dev/null
 at_end "fails 0"
 [ -d $DIR/fail_deregister ] || ktap_bail "there is no fail_deregister"
 check_pair "bulk data" xfer --sizes 300000,1000000
-becomes "all windows are the pool's again" 0 leased
+check_becomes "all windows are the pool's again" 0 leased
 check_eq "none is lost" 0 "$(lost)"
 
 # A connection that does nothing is on the same link as the one whose window stays.
@@ -60,7 +49,7 @@ start serve B listening python3 "$TMP/idle.py" listen || ktap_bail "a server"
 start idle A connected python3 "$TMP/idle.py" connect || ktap_bail "a client"
 fails 100
 check_pair "bulk data, while nothing is deregistered" xfer --sizes 300000,1000000
-becomes "its windows are lost" some some_lost
+check_becomes "its windows are lost" some some_lost
 check_ended "the link ends" idle
 check_ended "for the other host as well" serve
 fails 0
@@ -69,7 +58,7 @@ check "the log has it" sh -c "dmesg | grep -q 'rxeB: deregistering [0-9]* bytes 
 check "and why the link ended" sh -c "dmesg | grep -q 'lost: its peer keeps a remote key'"
 check_pair "bulk data, as before" xfer --sizes 300000,1000000
 check_pair "and many connections" pingpong --conns 8 --rounds 10 --most 300k
-becomes "the lost pages stay leased, and no others" "$n" leased
+check_becomes "the lost pages stay leased, and no others" "$n" leased
 check_eq "no more are lost" "$n" "$(lost)"
 
 # Memory of a node.
@@ -81,7 +70,7 @@ head -c 1000000 /dev/urandom >"$TMP/file"
 r=$(A zrs mem put "$TMP/file" 1:1 2>/dev/null) || ktap_bail "put"
 fails 100
 A zrs mem free "$r" >"$TMP/free" 2>&1
-becomes "a region that is freed, while nothing is deregistered" some some_lost "$n"
+check_becomes "a region that is freed, while nothing is deregistered" some some_lost "$n"
 fails 0
 r=$(A zrs mem put "$TMP/file" 1:1 2>/dev/null) || ktap_bail "put"
 check "other regions are used" A zrs mem get "$r" "$TMP/back"
@@ -94,6 +83,6 @@ for host in A B; do
 	ip netns exec "zrs$host" rdma link add "rxe$host" type rxe netdev "v${host,}" || ktap_bail "a new device"
 done
 check_pair "bulk data by new devices" xfer --sizes 300000,1000000
-becomes "nothing of theirs is lost" 0 leased
+check_becomes "nothing of theirs is lost" 0 leased
 check_eq "what was lost stays so" "$n" "$(lost)"
 ktap_done

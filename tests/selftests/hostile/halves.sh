@@ -5,7 +5,7 @@
 # rows: B17 E2 B9
 # debug: full
 # params: blocks=192 link_credit=32 connect_timeout_ms=5000
-# timeout: 120
+# timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../../lib/hostile.sh"

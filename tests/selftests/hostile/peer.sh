@@ -2,7 +2,7 @@
 # A peer in userspace that breaks every rule of the protocol: its link goes or it gets the
 # documented answer, the victim's sockets get the documented errno, connections of others do not
 # notice, and nothing is left.
-# rows: Z3 B9 B11 L2 C3 E5
+# rows: Z3 Z7 B9 B11 L2 C3 E5
 # hosts: none
 # params: max_channels=384 net_percent=100 window_kib=256 table_sweep_ms=3600000 autocorking=0
 # timeout: 300

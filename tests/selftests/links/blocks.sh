@@ -5,7 +5,7 @@
 # hosts: own
 # rows: B9 B19 E2 Z2 C3
 # debug: full
-# params: blocks=64 link_credit=32 escape=never autocorking=0
+# params: blocks=128 link_credit=64 escape=never autocorking=0
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -21,7 +21,7 @@ within() {
 		nap 0.05
 	done
 }
-some_held() { [ "$(held)" -ge 16 ]; }
+some_held() { [ "$(held)" -ge 24 ]; }
 none_held() { [ "$(held)" = 0 ]; }
 
 ktap_start
@@ -38,7 +38,7 @@ for _ in $(seq $ROUNDS); do
 	stop receiver
 	ip netns exec zrsA rdma link add rxeA type rxe netdev va || ktap_bail "a new device of A"
 done
-check "$lost blocks had messages when their link ended: more than there are" [ "$lost" -gt 64 ]
+check "$lost blocks had messages when their link ended: more than there are" [ "$lost" -gt 128 ]
 check_pair "small messages go through the blocks" pingpong --conns 4 --rounds 50 --most 4k
 check_eq "the shared queue never ran dry" 0 "$(cache dry)"
 ktap_done

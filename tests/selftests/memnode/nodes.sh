@@ -1,11 +1,11 @@
 #!/bin/bash
 # Several nodes of one host: copies between them and to others, drain, the end of one of them, 16 at most.
 # Directories of network namespaces, a node by its IPv6 address, one with huge pages, a time to live, and the
-# shares of users.
+# shares of users. Nodes that are served at once.
 # rows: M1 M2 M4 M5
 # hosts: none
 # debug: full
-# timeout: 120
+# timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../../lib/memnode.sh"
@@ -82,6 +82,16 @@ if echo 8 >/proc/sys/vm/nr_hugepages && [ "$(cat /proc/sys/vm/nr_hugepages)" = 8
 	check_eq "copies to and from them" "$want" \
 		"$(A zrs mem cp "$s" "$t" >/dev/null && A zrs mem cp "$t" "$s" >/dev/null && A zrs mem get "$s" "$TMP/back" && sum "$TMP/back")"
 	stop huge TERM
+	start part B serving python3 "$here/serve.py" huge 4 || ktap_bail "a part of huge pages"
+	# Nearly all of the node: as many bytes as three huge pages have, in four of the memfd.
+	head -c $(((6 << 20) - 456)) /dev/urandom >"$TMP/long"
+	long=$(sum "$TMP/long")
+	s=$(A zrs mem put "$TMP/long" 1:4) || ktap_fail "put to a part of huge pages"
+	check_eq "put and get from the middle of a huge page on" "$long" "$(A zrs mem get "$s" "$TMP/back" && sum "$TMP/back")"
+	check_eq "as its own host reads it" "$long" "$(B zrs mem get "$s" "$TMP/back" && sum "$TMP/back")"
+	check_eq "copies to and from there" "$long" \
+		"$(t=$(A zrs mem cp "$s" 1:1) && A zrs mem cp "$t" "$s" >/dev/null && A zrs mem get "$s" "$TMP/back" && sum "$TMP/back")"
+	stop part TERM
 	echo 0 >/proc/sys/vm/nr_hugepages
 else
 	ktap_skip "huge pages" "the guest has no 16 MiB in a piece"
@@ -94,4 +104,5 @@ check_lines B python3 "$here/share.py" 5 40
 zrs set mem_user_percent=25
 stop node5 TERM
 check_lines B python3 "$here/nodes.py" 1
+check_lines A python3 "$here/serve.py" together 8
 ktap_done

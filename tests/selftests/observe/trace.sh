@@ -4,7 +4,7 @@
 # hosts: own
 # rows: B8 C5
 # timeout: 120
-# params: pool_mib=8 connect_timeout_ms=6000 fallback_ms=3000
+# params: pool_mib=8 connect_timeout_ms=6000 fallback_ms=3000 copy_tail_kib=0
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

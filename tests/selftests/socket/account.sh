@@ -117,6 +117,23 @@ echo max >$root/zrs-small/memory.max
 start again A "" zrs-selftest fill --connect "$ADDR_B:7004" --conns 20
 check "and that one again without the limit" says again "opened 20"
 
+# Unread data of a cgroup at its limit: the cgroup pays for it beyond the limit, and nobody is killed.
+group full
+in_group full full B "listening on" zrs-selftest fill --listen "$ADDR_B:7006" --conns $conns || ktap_bail "a server"
+start fills A opened python3 "${0%/*}/fills.py" "$ADDR_B" 7006 $conns 32000 "$TMP/fill" || ktap_bail "$conns writers"
+says full "opened $conns" || ktap_bail "they are accepted"
+spilled=$(counter rx_spilled)
+before=$(paid full)
+echo $(($(cat $root/zrs-full/memory.current) + (256 << 10))) >$root/zrs-full/memory.max
+: >"$TMP/fill"
+check "data for a cgroup at its limit arrives" says fills sent
+check "and is copied" moved
+check "the cgroup pays for it" pays full at-least $((before + conns * 25000))
+check_eq "and nobody is killed" 0 "$(happened full oom_kill)"
+echo max >$root/zrs-full/memory.max
+stop fills
+stop full
+
 # A program's own limit: as for TCP the kernel would kill it, if permitted; this program is protected.
 group own
 mkfifo "$TMP/go"

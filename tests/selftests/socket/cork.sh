@@ -3,7 +3,7 @@
 # and in order, and with the end of the stream; also on a link that is short of room.
 # debug: full
 # rows: Z1 E4
-# params: links_per_peer=1 link_credit=32
+# params: links_per_peer=1 link_credit=32 copy_tail_kib=0
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -6,7 +6,7 @@
 # debug: full
 # rows: Z3 Z5 Z6 B2 B11 C5
 # timeout: 90
-# params: escape=never
+# params: escape=never copy_tail_kib=0
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

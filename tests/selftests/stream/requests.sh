@@ -6,7 +6,7 @@
 # rows: Z3 Z4 B2
 # test-module: tests/lib/postlog
 # timeout: 90
-# params: escape=never
+# params: escape=never copy_tail_kib=0
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

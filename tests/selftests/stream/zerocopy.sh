@@ -2,6 +2,7 @@
 # MSG_ZEROCOPY: which calls are told of and how, that nothing is copied, and that no page stays
 # pinned.
 # rows: B2 Z4 B1
+# params: copy_tail_kib=0
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

@@ -21,10 +21,9 @@ import termios
 import threading
 import time
 
-import nft
-
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 from hosts import becomes, check, fails, host, skip, PATIENCE
+import nft
 import uring
 
 TCP, ZRS = 6, 253

@@ -1,0 +1,31 @@
+#!/bin/bash
+# The loop of tests/hardware/teardown, which is for real NICs: senders that are killed in the middle, and an interface
+# that goes down and comes up again; it says that nothing is left, and it says what is, if something is.
+# rows: B17 E5
+# hosts: own
+# params: heartbeat_ms=500 dead_ms=2000 link_idle_ms=3000
+# timeout: 240
+# tier: full
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+LOOP=$(cd "$(dirname "$0")/../../hardware" && pwd)/teardown
+ktap_start
+start serve B "serves at" "$LOOP" serve "$ADDR_B:7000" || ktap_bail "the server"
+check "five senders that are killed" A "$LOOP" run "$ADDR_B:7000" --rounds 5
+check "two times the interface goes down and comes up" A "$LOOP" run "$ADDR_B:7000" --rounds 2 \
+	--event "ip link set va down" --undo "ip link set va up; ip neigh replace $ADDR_B lladdr $(ip -n zrsB -br link show vb | awk '{ print $3 }') dev va"
+cat >"$TMP/holds.py" <<'PY'
+import os, socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 253)
+s.bind((sys.argv[1], 7100))
+s.listen()
+open(sys.argv[2], "w").write(str(os.getpid()))
+time.sleep(600)
+PY
+check_fails "with a socket more than before" "sockets" A "$LOOP" run "$ADDR_B:7000" --rounds 1 \
+	--event "python3 $TMP/holds.py $ADDR_A $TMP/holds.pid >/dev/null 2>&1 &"
+kill "$(cat "$TMP/holds.pid")"
+check_fails "without a server" "is .teardown serve 10.77.0.2:7999. running there" A "$LOOP" run "$ADDR_B:7999"
+check_fails "a mistake" "see the first lines" "$LOOP" walk "$ADDR_B:7000"
+ktap_done
