@@ -33,8 +33,6 @@ pub const MIN_CREDIT: u32 = 32;
 pub struct LinkFlow {
     /// SENDs that we have posted, wrapping.
     sent: u32,
-    /// Those of them that were no control messages, wrapping.
-    data: u32,
     /// SENDs that the peer allows, absolute, wrapping.
     allowed: u32,
     /// SENDs that the peer has allowed at first.
@@ -67,7 +65,6 @@ impl LinkFlow {
         }
         Some(Self {
             sent: at,
-            data: 0,
             allowed: at.wrapping_add(theirs),
             initial: theirs,
             arrived: at,
@@ -98,14 +95,8 @@ impl LinkFlow {
     }
 
     /// SENDs posted so far, wrapping.
-    #[cfg(not(MODULE))]
     pub fn sent(&self) -> u32 {
         self.sent
-    }
-
-    /// SENDs of data posted so far, wrapping.
-    pub fn data_sent(&self) -> u32 {
-        self.data
     }
 
     /// The SEND of a control message is being posted; returns its `link_credit` field.
@@ -118,7 +109,6 @@ impl LinkFlow {
 
     /// The SEND of data is being posted; returns its `link_credit` field.
     pub fn sending(&mut self) -> u32 {
-        self.data = self.data.wrapping_add(1);
         self.posting()
     }
 

@@ -41,22 +41,24 @@ pub fn held_most(credit: u32) -> u32 {
 /// messages before that one, and its answer tells of all room that it has then.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asking {
-    /// SENDs of data posted when the peer was last asked.
-    data: Option<u32>,
+    /// SENDs posted when the peer was last asked.
+    sent: Option<u32>,
 }
 
 impl Asking {
     /// A datagram has found no room: returns whether to ask. `idle`: no message is in flight. Only
-    /// if data was sent behind the last such message: else its answer says all. Beside data that is
-    /// in flight only after a quarter of the credit, of which the peer tells by itself.
+    /// if a message was sent behind the last such one, be it a control message, whose block the
+    /// answer does not tell of either: else its answer says all. Beside messages in flight only
+    /// after a quarter of the credit, of which the peer tells by itself.
     pub fn is_due(&mut self, flow: &LinkFlow, idle: bool) -> bool {
-        let data = flow.data_sent();
+        let sent = flow.sent();
         let least = if idle { 1 } else { flow.initial() >> 2 };
+        // The message that asks is one of those sent since.
         let due = self
-            .data
-            .is_none_or(|asked| data.wrapping_sub(asked) >= least);
+            .sent
+            .is_none_or(|asked| sent.wrapping_sub(asked) > least);
         if due {
-            self.data = Some(data);
+            self.sent = Some(sent);
         }
         due
     }
