@@ -8,6 +8,9 @@
 //! half-made links than another one, or its address fewer than another one of the network. Then the
 //! oldest link of the address with most of them ends for it. An honest peer's link is up within
 //! milliseconds, so that a flood ends its own, or is refused.
+//!
+//! A single address may have only few of them: beyond these its own oldest link ends, whatever the
+//! budget says.
 
 use super::addr::Ip;
 use super::prefix::Prefix;
@@ -17,10 +20,22 @@ const V4_BITS: u8 = 24;
 /// The same of an IPv6 address. A host may have all addresses of such a network.
 const V6_BITS: u8 = 64;
 
-/// How many links may be half made, where there are blocks for `links`. `one`: what a single
-/// address may have in any case.
-pub fn most(links: u32, one: u32) -> usize {
-    (links >> 1).max(one) as usize
+/// How many links may be half made.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Of all peers together, those that are ending included.
+    pub most: usize,
+    /// Of an address to an address here.
+    pub one: usize,
+}
+
+impl Bounds {
+    /// The bounds where there are blocks for `links`, and where `one` is what an address may have
+    /// in any case.
+    pub fn new(links: u32, one: usize) -> Self {
+        let most = one.max((links >> 1) as usize);
+        Self { most, one }
+    }
 }
 
 /// A network: that of an address, and the interface of link-local ones.
@@ -39,6 +54,8 @@ pub struct HalfMade<N> {
     pub net: N,
     /// The peer.
     pub ip: Ip,
+    /// The address here that it has asked.
+    pub to: Ip,
     /// The link is ending already.
     pub ends: bool,
 }
@@ -52,9 +69,19 @@ pub enum Verdict {
     Refused(Option<usize>),
 }
 
-/// Judges the request `new`. `links`: the half-made ones, the oldest first; `most`: the budget.
-pub fn judge<N: PartialEq>(links: &[HalfMade<N>], new: &HalfMade<N>, most: usize) -> Verdict {
-    if links.len() < most {
+/// Judges the request `new`. `links`: the half-made ones, the oldest first.
+pub fn judge<N: PartialEq>(links: &[HalfMade<N>], new: &HalfMade<N>, bounds: Bounds) -> Verdict {
+    let is_own = |l: &HalfMade<N>| l.net == new.net && l.ip == new.ip && l.to == new.to;
+    let mut own = links.iter().zip(0..).filter(|(l, _)| is_own(l) && !l.ends);
+    let has_room = links.len() < bounds.most;
+    if own.clone().count() >= bounds.one {
+        let oldest = own.next().map(|(_, i)| i);
+        return match has_room {
+            true => Verdict::Granted(oldest),
+            false => Verdict::Refused(oldest),
+        };
+    }
+    if has_room {
         return Verdict::Granted(None);
     }
     let of_net = |net: &N| links.iter().filter(|l| l.net == *net).count();

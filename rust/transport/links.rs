@@ -25,7 +25,7 @@ use crate::pool::lessee::DeviceLinks;
 use crate::pool::Pool;
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
-use crate::proto::half_made::{self, HalfMade, Verdict};
+use crate::proto::half_made::{self, Bounds, HalfMade, Verdict};
 use crate::proto::quota::{Holder, Shares};
 
 /// Source ports of a network namespace that are for the administrator's links.
@@ -260,9 +260,9 @@ impl Transport {
     /// blocks for one. A peer that makes links faster than they can be taken down would use up all
     /// blocks of the device.
     ///
-    /// If the address has too many half-made links, its oldest one ends for the new one; else
-    /// [`half_made::judge`] decides. Where there are no blocks, and none are about to come back,
-    /// the link that has been unused for longest ends, for a later request. Sleeps.
+    /// Of half-made links [`half_made::judge`] decides. Where there are no blocks, and none are
+    /// about to come back, the link that has been unused for longest ends, for a later request.
+    /// Sleeps.
     pub(crate) fn may_make_link(&self, net: &Net, local: Ip, remote: Ip, pool: &Arc<Pool>) -> bool {
         if !self.has_share(net, local, remote, pool) {
             return false;
@@ -279,24 +279,17 @@ impl Transport {
     fn has_share(&self, net: &Net, local: Ip, remote: Ip, pool: &Arc<Pool>) -> bool {
         let links = self.links.lock();
         let is_theirs = |l: &&Arc<Link>| l.accepted && l.is_from(net, local, remote);
-        let theirs = || links.iter().filter(is_theirs);
-        if theirs().count() >= 2 * accepted_most() {
+        if links.iter().filter(is_theirs).count() >= 2 * accepted_most() {
             return false;
-        }
-        let mut begun = theirs().filter(|l| l.state() == LinkState::Connecting);
-        if begun.clone().count() >= accepted_most() {
-            if let Some(oldest) = begun.next() {
-                oldest.fail(Failure::TimedOut);
-            }
-            return true;
         }
         // Without memory the request is refused.
         let Ok(mut half_made) = KVec::with_capacity(links.len(), GFP_KERNEL) else {
             return false;
         };
-        let at = |net, ip, ends| HalfMade {
+        let at = |net, ip, to, ends| HalfMade {
             net: (net, half_made::network_of(ip)),
             ip,
+            to,
             ends,
         };
         let mut refs = KVec::new();
@@ -304,14 +297,15 @@ impl Transport {
             let Some(ends) = link.half_made_on(pool) else {
                 continue;
             };
-            let half = at(&link.net, link.remote_ip(), ends);
+            let half = at(&link.net, link.remote_ip(), link.local_ip(), ends);
             let kept = half_made.push(half, GFP_KERNEL).is_ok();
             if !kept || refs.push(link, GFP_KERNEL).is_err() {
                 return false;
             }
         }
-        let most = half_made::most(pool.layout.links_most(), accepted_most() as u32);
-        let (end, granted) = match half_made::judge(&half_made, &at(net, remote, false), most) {
+        let bounds = Bounds::new(pool.layout.links_most(), accepted_most());
+        let new = at(net, remote, local, false);
+        let (end, granted) = match half_made::judge(&half_made, &new, bounds) {
             Verdict::Granted(end) => (end, true),
             Verdict::Refused(end) => (end, false),
         };

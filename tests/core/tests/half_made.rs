@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use zrs_core::addr::Ip;
-use zrs_core::half_made::{judge, most, network_of, HalfMade, Network, Verdict};
+use zrs_core::half_made::{judge, network_of, Bounds, HalfMade, Network, Verdict};
 
 /// A host of a network.
 fn ip(net: u8, host: u8) -> Ip {
@@ -18,8 +18,15 @@ fn link(net: u8, host: u8) -> HalfMade<Network> {
     HalfMade {
         net: network_of(ip),
         ip,
+        to: self::ip(0, 1),
         ends: false,
     }
+}
+
+/// Bounds in which an address may have any number.
+fn bounds(most: usize) -> Bounds {
+    let one = usize::MAX;
+    Bounds { most, one }
 }
 
 fn ending(net: u8, host: u8) -> HalfMade<Network> {
@@ -44,34 +51,34 @@ fn another_network_finds_room() {
         link(3, 1),
     ];
     assert_eq!(
-        judge(&links, &link(7, 4), 7),
+        judge(&links, &link(7, 4), bounds(7)),
         Granted(None),
         "there is room"
     );
     for net in [1, 4] {
-        assert_eq!(judge(&links, &link(net, 9), 6), Granted(Some(1)));
+        assert_eq!(judge(&links, &link(net, 9), bounds(6)), Granted(Some(1)));
     }
-    assert_eq!(judge(&links, &link(7, 4), 6), Refused(Some(1)));
+    assert_eq!(judge(&links, &link(7, 4), bounds(6)), Refused(Some(1)));
 }
 
 // rows: B11 E5
 #[test]
 fn another_address_of_the_network_finds_room() {
     let links = [link(7, 2), link(7, 1), link(7, 1), link(7, 1)];
-    assert_eq!(judge(&links, &link(7, 3), 4), Granted(Some(1)));
-    assert_eq!(judge(&links, &link(7, 2), 4), Granted(Some(1)));
-    assert_eq!(judge(&links, &link(7, 1), 4), Refused(Some(1)));
+    assert_eq!(judge(&links, &link(7, 3), bounds(4)), Granted(Some(1)));
+    assert_eq!(judge(&links, &link(7, 2), bounds(4)), Granted(Some(1)));
+    assert_eq!(judge(&links, &link(7, 1), bounds(4)), Refused(Some(1)));
 }
 
 // rows: B11 E5
 #[test]
 fn a_link_that_ends_counts_and_does_not_end_again() {
     let links = [ending(7, 1), ending(7, 2), link(7, 3), link(1, 1)];
-    assert_eq!(judge(&links, &link(7, 4), 4), Refused(Some(2)));
-    assert_eq!(judge(&links, &link(1, 2), 4), Granted(Some(2)));
+    assert_eq!(judge(&links, &link(7, 4), bounds(4)), Refused(Some(2)));
+    assert_eq!(judge(&links, &link(1, 2), bounds(4)), Granted(Some(2)));
     let links = [ending(7, 1), ending(7, 1)];
-    assert_eq!(judge(&links, &link(7, 1), 2), Refused(None));
-    assert_eq!(judge(&links, &link(1, 1), 2), Granted(None));
+    assert_eq!(judge(&links, &link(7, 1), bounds(2)), Refused(None));
+    assert_eq!(judge(&links, &link(1, 1), bounds(2)), Granted(None));
 }
 
 fn of_net(links: &[HalfMade<Network>], net: Network) -> usize {
@@ -93,7 +100,7 @@ proptest! {
             .map(|(net, host, ends)| HalfMade { ends, ..link(net, host) })
             .collect();
         let new = link(new.0, new.1);
-        let verdict = judge(&links, &new, most);
+        let verdict = judge(&links, &new, bounds(most));
         if links.len() < most {
             prop_assert_eq!(verdict, Granted(None));
             return Ok(());
@@ -147,7 +154,26 @@ fn networks_are_those_of_a_host() {
 // rows: B11
 #[test]
 fn a_single_address_may_have_its_links() {
-    assert_eq!(most(128, 3), 64);
-    assert_eq!(most(4, 3), 3);
-    assert_eq!(most(0, 3), 3);
+    assert_eq!(Bounds::new(128, 3).most, 64);
+    assert_eq!(Bounds::new(4, 3).most, 3);
+    assert_eq!(Bounds::new(0, 3).most, 3);
+}
+
+// rows: B11 E5
+#[test]
+fn beyond_its_number_an_address_ends_its_own() {
+    let links = [ending(7, 1), link(7, 2), link(7, 1), link(7, 1), link(1, 1)];
+    let judge = |new: &HalfMade<Network>, most| judge(&links, new, Bounds { most, one: 2 });
+    assert_eq!(judge(&link(7, 1), 6), Granted(Some(2)));
+    assert_eq!(
+        judge(&link(7, 1), 5),
+        Refused(Some(2)),
+        "the budget is used up"
+    );
+    assert_eq!(judge(&link(7, 2), 6), Granted(None));
+    let elsewhere = HalfMade {
+        to: ip(0, 2),
+        ..link(7, 1)
+    };
+    assert_eq!(judge(&elsewhere, 6), Granted(None), "another address here");
 }
