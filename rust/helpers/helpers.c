@@ -78,6 +78,11 @@ bool zrs_helper_ib_uses_virt_dma(struct ib_device *dev)
 	return ib_uses_virt_dma(dev);
 }
 
+bool zrs_helper_rdma_protocol_iwarp(const struct ib_device *dev, u32 port)
+{
+	return rdma_protocol_iwarp(dev, port);
+}
+
 void zrs_helper_ib_update_fast_reg_key(struct ib_mr *mr, u8 key)
 {
 	ib_update_fast_reg_key(mr, key);

@@ -61,6 +61,7 @@ zrs_helper_ib_dma_sync_single_for_device(struct ib_device *dev, u64 addr,
 					 size_t size, int dir);
 bool zrs_helper_ib_dma_need_sync(struct ib_device *dev, u64 addr);
 bool zrs_helper_ib_uses_virt_dma(struct ib_device *dev);
+bool zrs_helper_rdma_protocol_iwarp(const struct ib_device *dev, u32 port);
 void zrs_helper_ib_update_fast_reg_key(struct ib_mr *mr, u8 key);
 bool zrs_helper_ib_device_try_get(struct ib_device *dev);
 int zrs_helper_ibdev_to_node(struct ib_device *dev);

@@ -146,6 +146,13 @@ impl Device {
         self.driver() == bindings::rdma_driver_id_RDMA_DRIVER_SIW
     }
 
+    /// Whether it is an iWARP device: a READ's sink needs a remote key, and has one element.
+    pub(crate) fn is_iwarp(&self) -> bool {
+        // SAFETY: By the type invariants the device is registered; every device has a port 1, whose
+        // protocol is constant.
+        unsafe { bindings::rdma_protocol_iwarp(self.as_ptr(), 1) }
+    }
+
     /// Whether connecting waits for the peer: until TCP's SYN is answered, or for minutes
     /// (`siw_connect()`).
     pub(crate) fn connect_waits(&self) -> bool {
@@ -204,6 +211,7 @@ impl Device {
         Attrs {
             max_qp_wr: n(a.max_qp_wr),
             max_send_sge: n(a.max_send_sge),
+            max_read_sge: n(a.max_sge_rd),
             max_recv_sge: n(a.max_recv_sge),
             max_cqe: n(a.max_cqe),
             max_srq: n(a.max_srq),
@@ -293,6 +301,8 @@ pub(crate) struct Attrs {
     pub(crate) max_qp_wr: u32,
     /// Scatter/gather elements of one send.
     pub(crate) max_send_sge: u32,
+    /// The same of one READ.
+    pub(crate) max_read_sge: u32,
     /// The same of one receive.
     pub(crate) max_recv_sge: u32,
     /// Entries of one completion queue.

@@ -131,8 +131,9 @@ fn conn_params(device: &Device) -> ConnParams<'static> {
 
 /// Makes queue pair, completion queue and buffers, and posts the receives. Sleeps.
 fn make_queues(link: &Arc<MemLink>, id: &CmId, device: &Device) -> Result<Queues> {
-    if device.needs_signals() {
-        // Not all WRITEs are signaled here; and its regions are too small to serve.
+    if device.is_iwarp() {
+        // The sink of a READ has no remote key here. And not all WRITEs are signaled, and regions
+        // not as small as siw's.
         return Err(ENODEV);
     }
     let attrs = device.attrs();
@@ -168,6 +169,7 @@ fn make_queues(link: &Arc<MemLink>, id: &CmId, device: &Device) -> Result<Queues
     }
     cq.arm()?;
     let max_sge = qp.max_send_sge() as usize;
+    let max_read_sge = max_sge.min(attrs.max_read_sge.max(1) as usize);
     Ok(Queues {
         qp,
         cq,
@@ -178,6 +180,7 @@ fn make_queues(link: &Arc<MemLink>, id: &CmId, device: &Device) -> Result<Queues
         mrs: MrPool::new(&pd)?,
         pd,
         max_sge,
+        max_read_sge,
     })
 }
 

@@ -110,7 +110,9 @@ pub(super) struct Queues {
     /// For the grants of the peer.
     pub(super) mrs: Arc<MrPool>,
     pub(super) pd: Arc<Pd>,
+    /// Elements of a send or WRITE, and of a READ.
     pub(super) max_sge: usize,
+    pub(super) max_read_sge: usize,
 }
 
 /// A message that was not posted yet.
@@ -508,7 +510,10 @@ impl Side {
         let lending = self.lent.get(lent as usize).and_then(Option::as_ref);
         let lending = lending.ok_or(Status::Stale)?;
         let len = runs.bytes() as u64;
-        let max_sge = queues.max_sge;
+        let max_sge = match write {
+            true => queues.max_sge,
+            false => queues.max_read_sge,
+        };
         // Each end of an extent splits a work request.
         let ends = lending.pieces(addr, len).count() as u32;
         let bound = ends * 2 + (runs.count().div_ceil(max_sge)) as u32;
