@@ -123,7 +123,7 @@ impl RdmaDev {
     }
 
     /// The pool; if there is none, why. Sleeps. Errors: ENOMEM, ENODEV.
-    pub(super) fn made_pool(&self) -> Result<Arc<Pool>> {
+    pub(crate) fn made_pool(&self) -> Result<Arc<Pool>> {
         let state = self.state.lock();
         state.pool.clone().ok_or(state.error)
     }
@@ -268,6 +268,12 @@ impl RdmaDev {
             .device
             .as_ref()
             .is_some_and(|device| device.is_in(net))
+    }
+
+    /// Whether the worker has still to try for the first time to make the pool.
+    pub(crate) fn is_untried(&self) -> bool {
+        let state = self.state.lock();
+        state.lacks_pool() && !state.tried
     }
 
     /// The pool, if it has been made.

@@ -175,7 +175,7 @@ fn try_connect(link: &Arc<Link>) -> Result {
     let again = link.cm.lock().clone();
     if let Some(id) = again {
         if link.tries_again.xchg(false, Full) {
-            return link.on_route();
+            return link.on_route(&id);
         }
         if link.routed.load(Relaxed) {
             return link.request(&id);
@@ -220,11 +220,10 @@ struct Made {
     place: LinkReceives,
 }
 
-/// The pool that the receives of a link by `id` would go to. Sleeps.
-fn pool_of(transport: &Transport, id: &CmId) -> Result<Arc<Pool>> {
+/// The device of `id`. ENODEV.
+fn device_of(transport: &Transport, id: &CmId) -> Result<Arc<RdmaDev>> {
     let device = id.device().ok_or(ENODEV)?;
-    let dev = transport.pools.device(&device).ok_or(ENODEV)?;
-    dev.pool(&transport.pools)
+    transport.pools.device(&device).ok_or(ENODEV)
 }
 
 /// Creates the link's queue pair, completion queue and buffers. Sleeps.
@@ -232,7 +231,7 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result<Since> {
     let device = id.device().ok_or(ENODEV)?;
     let dev = link.transport.pools.device(&device).ok_or(ENODEV)?;
     let failed = dev.times_failed();
-    let pool = dev.pool(&link.transport.pools)?;
+    let pool = dev.made_pool()?;
     let verbs = pool.verbs().ok_or(ENODEV)?;
     let attrs = device.attrs();
     // Before the queue pair, so that it is dropped after it.
@@ -427,19 +426,33 @@ impl Link {
         Ok(())
     }
 
-    fn on_route(self: &Arc<Self>) -> Result {
+    /// The route is known. In the thread that resolves the routes of the whole machine, which waits
+    /// for no pool to be made.
+    fn route_resolved(self: &Arc<Self>) -> Result {
         let id = self.cm.lock().clone().ok_or(ENOTCONN)?;
-        if !self.await_blocks(&pool_of(&self.transport, &id)?)? {
+        if device_of(&self.transport, &id)?.is_untried() {
+            self.tries_again.xchg(true, Full);
+            self.start();
             return Ok(());
         }
-        make_queues(self, &id)?.check(self)?;
+        self.on_route(&id)
+    }
+
+    /// Makes the queues and asks the peer for the link, or waits for blocks. Sleeps; until the pool
+    /// of a new device has been made.
+    fn on_route(self: &Arc<Self>, id: &CmId) -> Result {
+        let pool = device_of(&self.transport, id)?.pool(&self.transport.pools)?;
+        if !self.await_blocks(&pool)? {
+            return Ok(());
+        }
+        make_queues(self, id)?.check(self)?;
         if id.device().is_some_and(|device| device.connect_waits()) {
-            // This thread resolves the routes of the whole machine.
+            // Not in the thread that resolves routes.
             self.routed.store(true, Relaxed);
             self.start();
             return Ok(());
         }
-        self.request(&id)
+        self.request(id)
     }
 
     /// Asks the peer for the connection. Sleeps; where [`Device::connect_waits`], until the peer
@@ -504,7 +517,7 @@ impl CmHandler for Link {
         }
         let result = match event {
             CmEvent::AddrResolved => id.resolve_route(ROUTE_MS),
-            CmEvent::RouteResolved => link.on_route(),
+            CmEvent::RouteResolved => link.route_resolved(),
             CmEvent::Established {
                 private_data,
                 peer_qp,
@@ -668,9 +681,10 @@ impl Listener {
             let _ = id.reject(&ours.encode_denial(Role::Streams, why));
             return Err(EACCES);
         }
-        let pool = pool_of(&self.transport, &id);
+        // Without a pool yet the peer asks again.
+        let pool = device_of(&self.transport, &id)?.existing_pool();
         let may = |pool: &Arc<Pool>| self.transport.may_make_link(&self.net, local, remote, pool);
-        if !pool.is_ok_and(|pool| may(&pool)) {
+        if !pool.is_some_and(|pool| may(&pool)) {
             let _ = id.reject(&ours.encode());
             return Err(ENOBUFS);
         }
