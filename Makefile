@@ -22,6 +22,7 @@ help: ## this list (the default)
 	@echo "             (in the Debian 13 root where it has no Rust for the kernel; ROOT=yes or no says which)"
 	@echo "           KSERIES=<series> another kernel series than $$(cat $(VM)/kernel) ($$(cat $(VM)/kernel-other) is supported too)"
 	@echo "           DEVICE=<driver> the selftests on Soft-RoCE with that driver's limits (tests/vm/devices)"
+	@echo "           PROVIDER=rxe|strict the selftests on plain Soft-RoCE (the default), or as DEVICE=strict; siw: make test-iwarp"
 	@echo "           ONLY=<text> only the selftests with it in their name    SEED=<n> for the simulation"
 	@echo "           V=1 show the compiler's commands    ZRS_ACCEL=tcg|kvm instead of probing"
 	@echo "           XDG_CACHE_HOME=<dir> another place for the cache (about 6 GB, $${XDG_CACHE_HOME:-$$HOME/.cache}/zrs)"
