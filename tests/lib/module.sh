@@ -17,6 +17,9 @@ pins_held() {
 	echo $((acquired - released))
 }
 
+# pins_left: those since the module was loaded.
+pins_left() { echo $(($(pins_held) - $(cat /run/zrs-pins))); }
+
 # lean_module: the path of $ZRS_KO without what debuggers read, in memory. The whole is tens of times as large.
 lean_module() {
 	local lean=/run/lean${ZRS_KO//\//-}
@@ -82,7 +85,7 @@ zrs_idle() {
 	while stats=$(zrs stats --json) || { echo "zrs stats failed"; return 1; }; do
 		left=$(tr ',{}' '\n' <<<"$stats" |
 			sed -nE 's/^"(pages_pinned|sockets|channels|pool_used)":([1-9].*)/\1=\2/p' | tr '\n' ' ')
-		pins=$(($(pins_held) - $(cat /run/zrs-pins)))
+		pins=$(pins_left)
 		[ "$pins" = 0 ] || left+="nr_foll_pin=$pins"
 		[ -n "$left" ] || return 0
 		[ "$SECONDS" -lt "$end" ] || break

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # For the selftests that move data: programs in the background, and their results. Sourced after
-# ktap.sh.
+# ktap.sh. In a run between two machines (tests/two-vm/run), A and B are those: tests/two-vm/lib.sh replaces
+# the functions that differ.
 
 declare -A PID
 export PYTHONDONTWRITEBYTECODE=1 # the tests' own modules
@@ -76,6 +77,10 @@ stop() {
 	wait "${PID[$1]}" 2>/dev/null
 	return 0
 }
+
+# signal NAME SIGNAL: to a program that goes on; alive NAME: whether it runs.
+signal() { kill "-$2" "${PID[$1]}"; }
+alive() { kill -0 "${PID[$1]}"; }
 
 # ended NAME SECONDS: waits for its end; returns its exit status, 124 if it does not end.
 ended() {
@@ -196,11 +201,14 @@ baseline_key() {
 	echo "$series ${compiler:-unknown} ${ZRS_QEMU:-no-qemu}"
 }
 
+# set_param NAME VALUE: a parameter of the module; that of both machines, if there are two.
+set_param() { echo "$2" >"/sys/module/zrs/parameters/$1"; }
+
 # unpinned: the module's count of pinned pages drops to 0, and the kernel's to that of before the module was loaded.
 unpinned() {
 	local _ n pins
 	for _ in $(seq 1 $((100 * PATIENCE))); do
-		n=$(counter pages_pinned) pins=$(($(pins_held) - $(cat /run/zrs-pins)))
+		n=$(counter pages_pinned) pins=$(pins_left)
 		[ "$n/$pins" != 0/0 ] || return 0
 		nap 0.1
 	done
@@ -254,3 +262,7 @@ no_leak() {
 	# 60 free objects of a cache.
 	check "no cache has grown" slabs_grown "$1" "$2" $((240 + $4 / 50))
 }
+
+if [ -n "${ZRS_MACHINES:-}" ]; then
+	. "$(dirname "${BASH_SOURCE[0]}")/../two-vm/lib.sh"
+fi

@@ -5,7 +5,8 @@
 #
 #   A CMD..., B CMD...        run a command in guest A (10.77.0.1) or B (10.77.0.2); with ZRS_PAIR_THIRD=1 there may
 #                             be a guest C (10.77.0.3) too
-#   start, says, stop, ended, check_ended, check_pair, check_lines: as in tests/selftests/lib.sh
+#   start, says, stop, signal, alive, ended, check_ended, check_pair, check_lines: as in tests/selftests/lib.sh
+#   counter, cache, set_param, unpinned, zrs_idle: as there and in tests/lib/module.sh, for both: sums
 #   vm_up HOST                boots a guest whose machine is gone
 #   vm_kill HOST              kill -9 of its QEMU
 #   vm_pause, vm_go HOST      its processors stop, and what is sent to it is lost; and it goes on
@@ -16,11 +17,12 @@
 # what B and C send to each other without guest A.
 
 PAIR=${PAIR:-${ZRS_TOP:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}/results/two-vm}
-if declare -F ktap_start >/dev/null; then
+# A selftest has that already, which sources this.
+if declare -F ktap_start >/dev/null && ! declare -F check_pair >/dev/null; then
 	. "$(dirname "${BASH_SOURCE[0]}")/../selftests/lib.sh"
 fi
 export SCALE=${TIME_SCALE:-3} # two emulated machines share the processors
-unset -f hosts_up hosts_down host_up zrs_load zrs_unload zrs_idle zrs_loaded 2>/dev/null
+unset -f hosts_up hosts_down host_up zrs_load zrs_unload zrs_loaded pins_held 2>/dev/null
 
 declare -A JOB
 JOBS=0
@@ -36,7 +38,7 @@ qemu_pid() {
 vm_boot() {
 	local host=$1 dir=$PAIR/$1 in=/zrs/results/${PAIR##*/} address wire third=() q opts=()
 	# TCP repeats what is lost for minutes, whatever ack_timeout_ms says: heartbeats tell that a peer is gone.
-	[ "${PROVIDER:-rxe}" != siw ] || opts+=(--env "ZRS_PARAMS=heartbeat_ms=1000 dead_ms=4000")
+	[ "${PROVIDER:-rxe}" != siw ] || opts+=(--env "ZRS_PARAMS=connect_timeout_ms=6000 heartbeat_ms=1000 dead_ms=4000")
 	case $host in
 	A)
 		address=10.77.0.1 wire="stream,id=wire,server=on,addr.type=unix,addr.path=$in/wire" mac=52:54:00:77:00:01
@@ -191,6 +193,10 @@ stop() {
 	return 0
 }
 
+# signal NAME SIGNAL: to a program that goes on; alive NAME: whether it runs.
+signal() { on "${JOB[$1]%%/*}" job_signal "${JOB[$1]#*/}" "$2"; }
+alive() { signal "$1" 0; }
+
 # ended NAME SECONDS: waits for its end; returns its exit status, 124 if it does not end.
 ended() {
 	local _ host=${JOB[$1]%%/*} job=${JOB[$1]#*/}
@@ -204,6 +210,15 @@ ended() {
 # links HOST: how many it has.
 links() { on "$1" zrs links --json | grep -o '"remote"' | wc -l; }
 no_links() { [ "$(links "$1")" = 0 ]; }
+
+# What both machines have together: selftests ask so in a kernel that has both hosts.
+counter_of() { on "$1" zrs stats --json | tr ',{}' '\n' | sed -n "s/^\"$2\"://p"; }
+cache_of() { on "$1" zrs pool --json | sed 's/.*"caches":\[{\([^}]*\)}.*/\1/' | tr ',' '\n' | sed -n "s/^\"$2\"://p"; }
+counter() { echo $(($(counter_of A "$1") + $(counter_of B "$1"))); }
+cache() { echo $(($(cache_of A "$1") + $(cache_of B "$1"))); }
+pins_left() { echo $(($(A pins_left) + $(B pins_left))); }
+set_param() { A eval "echo $2 >/sys/module/zrs/parameters/$1" && B eval "echo $2 >/sys/module/zrs/parameters/$1"; }
+zrs_idle() { A zrs_idle && B zrs_idle; }
 
 # check_within TEXT SECONDS CMD...: passes if the command succeeds in that time, however often it
 # fails before.

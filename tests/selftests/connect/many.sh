@@ -1,6 +1,7 @@
 #!/bin/bash
 # Connections that come, go and cross: backlog, both directions, one after the other.
 # rows: B4 E1 Z1 Z8
+# machines: any
 # timeout: 90
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

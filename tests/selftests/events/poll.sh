@@ -1,6 +1,7 @@
 #!/bin/bash
 # Readiness by poll() in every state, and by epoll in all its modes.
 # rows: E1 E4 L5
+# machines: any
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

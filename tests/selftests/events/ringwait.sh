@@ -1,6 +1,7 @@
 #!/bin/bash
 # Waiting for the receive ring: for data, several segments, a limit of time, signals, the end.
 # rows: B3 Z5 E2 E3
+# machines: any
 # timeout: 60
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

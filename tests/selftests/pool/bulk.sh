@@ -2,6 +2,7 @@
 # 64 bulk senders into the smallest pool: all of them finish, every byte is right, and no more of
 # the pool is ever in use than there is.
 # rows: C2 C3 C5 Z2
+# machines: any
 # params: pool_mib=1
 # timeout: 60
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -3,6 +3,7 @@
 # one cannot have been sent, by recv() and by the ring.
 # debug: full
 # rows: C4 C3 Z6
+# machines: any
 # timeout: 60
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -10,7 +11,7 @@
 ktap_start
 messages=$(less 4)
 for policy in never always; do
-	echo "$policy" >/sys/module/zrs/parameters/escape || ktap_bail "the policy $policy"
+	set_param escape "$policy" || ktap_bail "the policy $policy"
 	check_pair "recv(), $policy" lands --messages "$messages"
 	check_pair "a ring, $policy" lands --messages "$messages" --ring
 done

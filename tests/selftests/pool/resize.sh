@@ -27,7 +27,6 @@ for mib in 64 1; do
 	echo "$mib" >/sys/module/zrs/parameters/pool_mib
 	check_eq "an idle pool of $mib MiB" $((mib << 20)) "$(cache bytes)"
 done
-set_param() { echo "$2" >"/sys/module/zrs/parameters/$1"; }
 check_fails "no policy that there is not" "Invalid argument" set_param escape sometimes
 check_eq "and it is as it was" under-pressure "$(cat /sys/module/zrs/parameters/escape)"
 ktap_done

@@ -2,6 +2,7 @@
 # Connections with requests and answers, together with a bulk sender, on one link: both make
 # progress, and each byte arrives. The round trip times are printed, and not judged.
 # rows: B4 L3 L4 C3
+# machines: any
 # params: connect_timeout_ms=20000
 # debug: full
 # timeout: 120

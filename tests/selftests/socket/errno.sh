@@ -2,6 +2,7 @@
 # The errno of every misuse of a socket, its names, options, ring and mappings; what TCP has too, over
 # TCP first, which the expectations come from.
 # rows: Z1 Z2 Z6 B3 B6
+# machines: any
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -3,6 +3,7 @@
 # io_uring; every byte of both directions is compared, and a connection ends with its last holder.
 # The same over TCP.
 # rows: B1
+# machines: any
 # timeout: 180
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # A socket in several hands: dup, fork, SCM_RIGHTS.
 # rows: B1
+# machines: any
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -4,6 +4,7 @@
 # seed; with TIER=full all cases.
 # debug: full
 # rows: Z3 Z4 Z5 Z6 B2 B3
+# machines: any
 # timeout: 600
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # A window that is full: EAGAIN and short counts, then POLLOUT and completion.
 # rows: Z5 E4
+# machines: any
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

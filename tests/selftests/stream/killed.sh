@@ -2,6 +2,7 @@
 # One side is killed: the other one gets the data that had arrived, then the end or an error;
 # nothing hangs.
 # rows: B9 E4 E5 Z4 Z6 L5
+# machines: any
 # timeout: 90
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -42,10 +43,10 @@ check_ended "sender of small pieces killed: the end" receiver
 
 # The sender waits for room when it is killed; its sent data is still there.
 pair "--expect eof --at-least 512k" "--expect eof" || ktap_bail "traffic"
-kill -STOP "${PID[receiver]}"
+signal receiver STOP
 nap 3
 stop sender
-kill -CONT "${PID[receiver]}"
+signal receiver CONT
 check_ended "sender killed while it waits for room: the receiver gets what arrived" receiver
 ktap_say "$(grep '^# received' "$TMP/receiver")"
 

@@ -2,6 +2,7 @@
 # Data sent before close() arrives, and then the end, also when the sender's was the last socket of
 # its host and the link ends right behind it: about a second after the one before was closed.
 # rows: B9 E4 Z1
+# machines: any
 # debug: full
 # timeout: 90
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -3,20 +3,19 @@
 # beside recv() and MSG_PEEK, and where the ring was made late; a program that holds them stops its peer and nobody
 # else; large data escapes beside them; rings that did not ask for them fetch them by recv().
 # rows: B3 C4 C5 Z6
+# machines: any
 # debug: full
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
-parameters=/sys/module/zrs/parameters
 for what in waiting ended flags late held; do
 	check_pair "$what" ringsmall --what $what
 done
 messages=$(less 1000)
 check_pair "$messages small and large messages" ringsmall --what mixed --messages "$messages" --seed "${SEED:-1}"
-at_end "echo $(cat $parameters/escape) >$parameters/escape"
-echo always >$parameters/escape || ktap_bail "the policy"
+set_param escape always || ktap_bail "the policy"
 check_pair "escape beside them" ringsmall --what escapes
 check_pair "the same mixture, and all that can escape does" ringsmall --what mixed --messages "$messages" --seed 2
 

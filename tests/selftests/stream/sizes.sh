@@ -2,6 +2,7 @@
 # Sizes around every boundary, both alignments, both ways at once, plain and by the ring; every
 # byte is compared.
 # rows: Z3 Z4 Z5 Z6 B3 C1
+# machines: any
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -2,6 +2,7 @@
 # More connections with bulk data than windows: an unused window goes to a waiting connection, and
 # its former owner gets another when it needs one. Rings have their share only.
 # rows: Z2 Z3 C3
+# machines: any
 # timeout: 90
 # params: pool_mib=1 window_kib=64
 # debug: full

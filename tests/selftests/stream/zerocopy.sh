@@ -2,6 +2,7 @@
 # MSG_ZEROCOPY: which calls are told of and how, that nothing is copied, and that no page stays
 # pinned.
 # rows: B2 Z4 B1
+# machines: any
 # params: copy_tail_kib=0
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
@@ -25,10 +26,10 @@ for how in "" --stop; do
 	start receiver B "listening on" zrs-selftest stream-recv --listen "$ADDR_B:$port" --expect eof --at-least 256k &&
 		start sender A sending zrs-selftest stream-send "$ADDR_B:$port" --expect eof --zerocopy &&
 		says receiver receiving || ktap_bail "traffic"
-	[ -z "$how" ] || kill -STOP "${PID[receiver]}"
+	[ -z "$how" ] || signal receiver STOP
 	nap 0.5
 	stop sender
-	[ -z "$how" ] || kill -CONT "${PID[receiver]}"
+	[ -z "$how" ] || signal receiver CONT
 	check_ended "sender killed${how:+ while it waits for room}: the receiver gets what arrived" receiver
 	check "and no page stays pinned" unpinned
 done
