@@ -132,8 +132,8 @@ fn conn_params(device: &Device) -> ConnParams<'static> {
 /// Makes queue pair, completion queue and buffers, and posts the receives. Sleeps.
 fn make_queues(link: &Arc<MemLink>, id: &CmId, device: &Device) -> Result<Queues> {
     if device.is_iwarp() {
-        // The sink of a READ has no remote key here. And not all WRITEs are signaled, and regions
-        // not as small as siw's.
+        // The sink of a READ has no remote key here. siw would also need each WRITE signaled, and
+        // smaller regions.
         return Err(ENODEV);
     }
     let attrs = device.attrs();

@@ -270,7 +270,8 @@ impl RdmaDev {
             .is_some_and(|device| device.is_in(net))
     }
 
-    /// Whether the worker has still to try for the first time to make the pool.
+    /// Whether the worker has still to try to make the pool, since the device came or a parameter
+    /// was written.
     pub(crate) fn is_untried(&self) -> bool {
         let state = self.state.lock();
         state.lacks_pool() && !state.tried

@@ -9,8 +9,8 @@
 //! oldest link of the address with most of them ends for it. An honest peer's link is up within
 //! milliseconds, so that a flood ends its own, or is refused.
 //!
-//! A single address may have only few of them: beyond these its own oldest link ends, whatever the
-//! budget says.
+//! A single address may have only few of them to an address here. For a request beyond that its own
+//! oldest link ends; the request is granted only if the budget has room.
 
 use super::addr::Ip;
 use super::prefix::Prefix;

@@ -175,7 +175,8 @@ fn try_connect(link: &Arc<Link>) -> Result {
     let again = link.cm.lock().clone();
     if let Some(id) = again {
         if link.tries_again.xchg(false, Full) {
-            return link.on_route(&id);
+            let dev = device_of(&link.transport, &id)?;
+            return link.on_route(&id, &dev.pool(&link.transport.pools)?);
         }
         if link.routed.load(Relaxed) {
             return link.request(&id);
@@ -427,27 +428,26 @@ impl Link {
     }
 
     /// The route is known. In the thread that resolves the routes of the whole machine, which waits
-    /// for no pool to be made.
+    /// for no pool to be made: a worker does, and goes on.
     fn route_resolved(self: &Arc<Self>) -> Result {
         let id = self.cm.lock().clone().ok_or(ENOTCONN)?;
-        if device_of(&self.transport, &id)?.is_untried() {
+        let dev = device_of(&self.transport, &id)?;
+        if dev.is_untried() {
             self.tries_again.xchg(true, Full);
             self.start();
             return Ok(());
         }
-        self.on_route(&id)
+        self.on_route(&id, &dev.made_pool()?)
     }
 
-    /// Makes the queues and asks the peer for the link, or waits for blocks. Sleeps; until the pool
-    /// of a new device has been made.
-    fn on_route(self: &Arc<Self>, id: &CmId) -> Result {
-        let pool = device_of(&self.transport, id)?.pool(&self.transport.pools)?;
-        if !self.await_blocks(&pool)? {
+    /// Makes the queues and asks the peer for the link, or waits for blocks of `pool`. Sleeps.
+    fn on_route(self: &Arc<Self>, id: &CmId, pool: &Arc<Pool>) -> Result {
+        if !self.await_blocks(pool)? {
             return Ok(());
         }
         make_queues(self, id)?.check(self)?;
         if id.device().is_some_and(|device| device.connect_waits()) {
-            // Not in the thread that resolves routes.
+            // It waits: a worker calls it, never the thread that resolves routes.
             self.routed.store(true, Relaxed);
             self.start();
             return Ok(());
@@ -681,10 +681,9 @@ impl Listener {
             let _ = id.reject(&ours.encode_denial(Role::Streams, why));
             return Err(EACCES);
         }
-        // Without a pool yet the peer asks again.
-        let pool = device_of(&self.transport, &id)?.existing_pool();
+        let pool = device_of(&self.transport, &id)?.pool(&self.transport.pools);
         let may = |pool: &Arc<Pool>| self.transport.may_make_link(&self.net, local, remote, pool);
-        if !pool.is_some_and(|pool| may(&pool)) {
+        if !pool.is_ok_and(|pool| may(&pool)) {
             let _ = id.reject(&ours.encode());
             return Err(ENOBUFS);
         }

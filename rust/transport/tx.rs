@@ -641,6 +641,7 @@ impl Link {
         } else {
             None
         };
+        let ping = tx.ping_pending;
         let header = if force_signal && may_send_control {
             tx.heartbeat().into()
         } else if let Some(reply) = reply {
@@ -680,7 +681,8 @@ impl Link {
             conn: None,
             charge: None,
             control: true,
-            force_signal,
+            // Behind a Heartbeat that asks, the link is idle once it has completed.
+            force_signal: force_signal || ping && !tx.ping_pending,
         };
         if post(tx, slot, message).is_err() {
             drop(guard);

@@ -4,7 +4,7 @@
 # hosts: none
 # rows: B17 E2 B9
 # debug: full
-# params: own_receives=1 blocks=96 link_credit=32 ack_timeout_ms=4000
+# params: own_receives=1 blocks=96 link_credit=32 ack_timeout_ms=16000
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

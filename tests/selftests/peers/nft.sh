@@ -47,7 +47,7 @@ check_eq "no program sends to the port" "EPERM 1" "$(A python3 "$TMP/send" "$ADD
 check_eq "the module does" connected "$(A python3 "$TMP/connect" "$ADDR_B")"
 A nft flush ruleset
 B nft flush ruleset
-# A request for a link that is lost is repeated by the connection manager after 4.8 s.
+# A request for a link that is lost is repeated by the connection manager after 4.6 s.
 echo 20000 >/sys/module/zrs/parameters/connect_timeout_ms
 now=$(A python3 "$TMP/connect" 10.76.0.2)
 check_eq "without the rules the other network has links" connected "$now"
