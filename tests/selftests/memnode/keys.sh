@@ -33,7 +33,9 @@ check "a key for a part reads that" A zrs mem get "$part" "$TMP/part"
 check "and no more" cmp "$TMP/part" <(tail -c +1001 "$TMP/file" | head -c 100000)
 used=$(A zrs mem key "$r" --rights r --uses 1)
 check "a key for one use" A zrs mem cp "$used" 1:2
+held=$(C zrs mem ls | wc -l)
 check_fails "is used up then" "used up" A zrs mem cp "$used" 1:2
+check_eq "and leaves no new region behind" "$held" "$(C zrs mem ls | wc -l)"
 short=$(A zrs mem key "$r" --rights r --ttl 1)
 nap 0.2
 check_fails "an expired one" "expired" A zrs mem get "$short" "$TMP/none"
