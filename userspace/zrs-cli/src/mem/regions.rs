@@ -282,7 +282,7 @@ impl Cp {
             let began = Instant::now();
             let copied = match self.relay {
                 true => relay(&from, to, len),
-                false => mem::copy(&from, 0, to, 0, len),
+                false => copy(&from, to, len),
             };
             let copied = told(copied, || "cannot copy the region".into())?;
             if copied != len {
@@ -300,6 +300,19 @@ impl Cp {
         }
         Ok(())
     }
+}
+
+/// Copies `len` bytes of a region to another one. What ends a copy in its middle is told by the
+/// attempt to go on.
+fn copy(from: &Region, to: &Region, len: u64) -> io::Result<u64> {
+    let mut done = 0;
+    while done < len {
+        match mem::copy(from, done, to, done, len - done)? {
+            0 => break,
+            n => done += n,
+        }
+    }
+    Ok(done)
 }
 
 /// Reads `len` bytes of a region and writes them to another one.
