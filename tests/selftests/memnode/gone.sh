@@ -83,6 +83,23 @@ for which in "C vc target" "B vb source"; do
 	check "a new one" ip netns exec "zrs$host" rdma link add "rxe$host" type rxe netdev "$netdev"
 	again "the $role has a device"
 done
+# A daemon that is killed takes its node's memory with it.
+for which in "B 1 source" "C 2 target"; do
+	read -r host node role <<<"$which"
+	start copier A copying python3 "$here/copier.py" "$from" "$to" || ktap_bail "a copy"
+	stop "node$host" KILL
+	check_ended "the $role's daemon is killed: the call ends" copier 60
+	check "with an errno of a node that is gone" grep -qE "^ended: (ESTALE|ENXIO|ECONNREFUSED|ECONNRESET|ESHUTDOWN)" "$TMP/copier"
+	ktap_say "$(tail -1 "$TMP/copier")"
+	start "node$host" "$host" "serving node 1:$node" zrs mem serve --node "1:$node" --size 24M --open || ktap_bail "a new daemon"
+	# A host ends its links a second after its last daemon has ended, also when there is a new one.
+	nap 2
+	case $role in
+	source) from=$(A zrs mem put "$TMP/file" 1:1) || from=$(A zrs mem put "$TMP/file" 1:1) ;;
+	target) to=$(A zrs mem alloc 1:2 4M) || to=$(A zrs mem alloc 1:2 4M) ;;
+	esac || ktap_bail "a region"
+	again "the $role is served again"
+done
 check "nothing stays pinned" unpinned_here
 for h in B C; do stop "node$h" TERM; done
 check "rmmod" zrs_unload
