@@ -127,14 +127,14 @@ fn remedy(e: &io::Error) -> &'static str {
         Some(11) => "; the node is busy with other copies: repeat it later",
         Some(108) => "; the node takes no new regions: it is being drained or given up, or the module unloaded",
         Some(19) => "; no RDMA device reaches the node's host, or only one of iWARP, which has no memory links: see 'zrs doctor'",
-        Some(5) => "; the device refused it: see the kernel's log on both hosts",
+        Some(5) => "; memory could not be read or written: see the kernel's log on both hosts",
         Some(104) => "; the link to the node was lost: repeat it, the result is the same",
         Some(1) => "; this needs CAP_NET_ADMIN: run it as root",
         Some(17) => "; this host is the broker of the node already",
         Some(16) => "; this host serves that node already: see 'zrs mem ls'",
-        Some(12) => "; there is no memory for it, here or at the node: fewer bytes at a time, and to serve a smaller --size \
-                     or huge pages in /proc/sys/vm/nr_hugepages",
-        Some(22) => "; these options contradict each other: see zrs-mem(8)",
+        Some(12) => "; there is no memory for it, here or at the node: repeat it later; to serve, choose a smaller --size or set \
+                     /proc/sys/vm/nr_hugepages",
+        Some(22) => "; the request contradicts itself, or its ranges overlap: see zrs-mem(8)",
         Some(95) => "; the node's device cannot do this: see the kernel's log on its host",
         Some(98) => "; another program has the service port of memory nodes: see 'zrs set'",
         Some(125) => "; it was canceled: repeat it",
