@@ -33,7 +33,7 @@ pub enum Status {
     Lost = 11,
     /// Out of memory before anything moved.
     NoMemory = 12,
-    /// A memory error, or a status that this host does not know.
+    /// Memory could not be read or written, or a status that this host does not know.
     Io = 13,
     /// The request contradicts itself.
     Invalid = 14,

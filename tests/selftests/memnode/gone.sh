@@ -1,5 +1,5 @@
 #!/bin/bash
-# Copies whose target, source, or requester goes in the middle, and whose device is removed: the caller gets an
+# Copies whose target, source, or requester goes in the middle, and whose device is removed or daemon killed: the caller gets an
 # error in time, other copies of the source go on, memory can be freed, and after the return everything works.
 # rows: M4 M5 E5
 # hosts: none
@@ -82,6 +82,22 @@ for which in "C vc target" "B vb source"; do
 	lost copier "without the $role's device"
 	check "a new one" ip netns exec "zrs$host" rdma link add "rxe$host" type rxe netdev "$netdev"
 	again "the $role has a device"
+done
+# A daemon that is killed takes its node's memory with it.
+for which in "B 1 source" "C 2 target"; do
+	read -r host node role <<<"$which"
+	start copier A copying python3 "$here/copier.py" "$from" "$to" || ktap_bail "a copy"
+	stop "node$host" KILL
+	check_ended "the $role's daemon is killed: the call ends" copier 60
+	check "with an errno of a node that is gone" grep -qE "^ended: (ESTALE|ENXIO|ECONNREFUSED|ECONNRESET|ESHUTDOWN)" "$TMP/copier"
+	ktap_say "$(tail -1 "$TMP/copier")"
+	start "node$host" "$host" "serving node 1:$node" zrs mem serve --node "1:$node" --size 24M --open || ktap_bail "a new daemon"
+	case $role in
+	source) from=$(unless_lost A zrs mem put "$TMP/file" 1:1 | tail -1) ;;
+	target) to=$(unless_lost A zrs mem alloc 1:2 4M | tail -1) ;;
+	esac
+	[[ $from$to == zrs:*zrs:* ]] || ktap_bail "a region: $from $to"
+	again "the $role is served again"
 done
 check "nothing stays pinned" unpinned_here
 for h in B C; do stop "node$h" TERM; done

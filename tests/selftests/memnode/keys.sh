@@ -16,8 +16,9 @@ r=$(A zrs mem put "$TMP/file" 1:1 2>/dev/null) || ktap_bail "put"
 other=$(B zrs mem put "$TMP/file" 1:1 2>/dev/null) || ktap_bail "put by the node's own host"
 # The bystander: B has its region copied to C all the time.
 # shellcheck disable=SC2016 # its own variables
-start bystander B "" bash -c '
+start bystander B "begins" bash -c '
 	to=$(zrs mem alloc 1:2 3000000) || exit 1
+	echo begins
 	while [ ! -e '"$TMP"'/enough ]; do zrs mem cp "$1" "$to" >/dev/null || exit 1; done' - "$other"
 
 read_key=$(A zrs mem key "$r" --rights r) || ktap_bail "a key"
@@ -33,7 +34,10 @@ check "a key for a part reads that" A zrs mem get "$part" "$TMP/part"
 check "and no more" cmp "$TMP/part" <(tail -c +1001 "$TMP/file" | head -c 100000)
 used=$(A zrs mem key "$r" --rights r --uses 1)
 check "a key for one use" A zrs mem cp "$used" 1:2
+held=$(C zrs mem ls | wc -l)
+[ "$held" -gt 0 ] || ktap_bail "the regions of C"
 check_fails "is used up then" "used up" A zrs mem cp "$used" 1:2
+check_eq "and leaves no new region behind" "$held" "$(C zrs mem ls | wc -l)"
 short=$(A zrs mem key "$r" --rights r --ttl 1)
 nap 0.2
 check_fails "an expired one" "expired" A zrs mem get "$short" "$TMP/none"

@@ -28,6 +28,9 @@ again() {
 	return 1
 }
 
+# apart on|off: whether B and C do not reach each other; A reaches both.
+apart() { bridge -n zrsL link set dev lb isolated "$1" && bridge -n zrsL link set dev lc isolated "$1"; }
+
 ktap_start
 nodes_up || ktap_bail "three hosts and two nodes"
 B zrs mem nodes add 1:7 "$ADDR_A"
@@ -40,6 +43,11 @@ from=$(A zrs mem alloc 1:1 1M) && to=$(A zrs mem alloc 1:2 1M) || ktap_bail "reg
 B zrs mem nodes del 1:2
 check_fails "a copy to a node that its source does not know: ENXIO" "no host serves this node" A zrs mem cp "$from" "$to"
 B zrs mem nodes add 1:2 "$ADDR_C"
+apart on || ktap_bail "two hosts apart"
+before=$(passed)
+check_fails "a copy between hosts that do not reach each other: EHOSTUNREACH" "cannot be reached" A zrs mem cp "$from" "$to"
+check "and its bytes do not pass the requester instead" [ $(($(passed) - before)) -lt 200000 ]
+apart off
 check "and to one that it knows" A zrs mem cp "$from" "$to"
 
 for call in "serve --node 1:9 --size 1M --open" "broker --for 1:1 --quota 1M --open" "nodes add 1:9 $ADDR_C" \

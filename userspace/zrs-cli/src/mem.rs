@@ -126,13 +126,18 @@ fn remedy(e: &io::Error) -> &'static str {
         Some(113) => "; the node's host cannot be reached: see 'zrs doctor'",
         Some(11) => "; the node is busy with other copies: repeat it later",
         Some(108) => "; the node takes no new regions: it is being drained or given up, or the module unloaded",
-        Some(19) => "; no RDMA device reaches the node's host: see 'zrs doctor'",
-        Some(5) => "; the device refused it: see the kernel's log on both hosts",
+        Some(19) => "; no RDMA device reaches the node's host, or only one of iWARP, which has no memory links: see 'zrs doctor'",
+        Some(5) => "; memory could not be read or written: see the kernel's log on both hosts",
         Some(104) => "; the link to the node was lost: repeat it, the result is the same",
         Some(1) => "; this needs CAP_NET_ADMIN: run it as root",
         Some(17) => "; this host is the broker of the node already",
         Some(16) => "; this host serves that node already: see 'zrs mem ls'",
-        Some(12) => "; there is no memory for it: a smaller --size, or huge pages in /proc/sys/vm/nr_hugepages",
+        Some(12) => "; there is no memory for it, here or at the node: repeat it later; to serve, choose a smaller --size or set \
+                     /proc/sys/vm/nr_hugepages",
+        Some(22) => "; the request contradicts itself, or its ranges overlap: see zrs-mem(8)",
+        Some(95) => "; the node's device cannot do this: see the kernel's log on its host",
+        Some(98) => "; another program has the service port of memory nodes: see 'zrs set'",
+        Some(125) => "; it was canceled: repeat it",
         Some(25) => "; the zrs module that is loaded is older than this command",
         _ => "",
     }
@@ -160,6 +165,17 @@ fn open(zrs: &Zrs, id: &zrs::mem::RemoteStorage) -> Result<zrs::mem::Region> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_error_of_a_node_has_a_remedy() {
+        // Those of the statuses (`rust/proto/mem/status.rs`), but ENOENT, which only a cancel gets.
+        for errno in [
+            13, 116, 30, 34, 6, 113, 111, 28, 122, 11, 104, 12, 5, 22, 108, 125, 19, 95,
+        ] {
+            let e = io::Error::from_raw_os_error(errno);
+            assert!(remedy(&e).starts_with("; "), "{e}");
+        }
+    }
 
     #[test]
     fn sizes() {

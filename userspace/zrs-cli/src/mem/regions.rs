@@ -147,6 +147,38 @@ impl Alloc {
     }
 }
 
+/// A region that is to be filled.
+struct Target {
+    region: Region,
+    /// It was allocated for that.
+    new: bool,
+}
+
+impl Target {
+    /// The region at `to`, or a new one of `len` bytes.
+    fn of(to: &Place, room: &Room, zrs: &Zrs, len: u64) -> Result<Self> {
+        let (region, new) = match to {
+            Place::Node(node) => (room.alloc(zrs, *node, len, true)?, true),
+            Place::Region(id) => (open(zrs, id)?, false),
+        };
+        Ok(Self { region, new })
+    }
+
+    /// Fills it, and returns its storage id and the result of `fill`. If that fails, a new region,
+    /// whose storage id nobody knows, is freed again.
+    fn fill<T>(self, fill: impl FnOnce(&Region) -> Result<T>) -> Result<(String, T)> {
+        match fill(&self.region) {
+            Ok(filled) => Ok((self.region.storage().to_string(), filled)),
+            Err(e) => {
+                if self.new {
+                    let _ = self.region.free();
+                }
+                Err(e)
+            }
+        }
+    }
+}
+
 /// Write a file into a new region of a node, or into a region; prints the storage id
 #[derive(clap::Args)]
 pub struct Put {
@@ -165,26 +197,26 @@ impl Put {
         if len == 0 {
             return Err(format!("{shown} is empty, and no region is"));
         }
-        let region = match &self.to {
-            Place::Node(node) => self.room.alloc(zrs, *node, len, true)?,
-            Place::Region(id) => open(zrs, id)?,
-        };
-        let mut progress = Progress::new(len);
-        let mut buf = vec![0; PART.min(len as usize)];
-        let mut at = 0;
-        while at < len {
-            let n = said(file.read(&mut buf), || format!("cannot read {shown}"))?;
-            if n == 0 {
-                break;
+        let target = Target::of(&self.to, &self.room, zrs, len)?;
+        let (storage, ()) = target.fill(|region| {
+            let mut progress = Progress::new(len);
+            let mut buf = vec![0; PART.min(len as usize)];
+            let mut at = 0;
+            while at < len {
+                let n = said(file.read(&mut buf), || format!("cannot read {shown}"))?;
+                if n == 0 {
+                    break;
+                }
+                told(region.write_all_at(&buf[..n], at), || {
+                    "cannot write the region".into()
+                })?;
+                at += n as u64;
+                progress.add(n as u64);
             }
-            told(region.write_all_at(&buf[..n], at), || {
-                "cannot write the region".into()
-            })?;
-            at += n as u64;
-            progress.add(n as u64);
-        }
-        progress.finish();
-        out(&format!("{}\n", region.storage()));
+            progress.finish();
+            Ok(())
+        })?;
+        out(&format!("{storage}\n"));
         Ok(())
     }
 }
@@ -245,23 +277,21 @@ impl Cp {
     pub fn run(&self, zrs: &Zrs) -> Result<()> {
         let from = open(zrs, &self.from)?;
         let len = from.len();
-        let to = match &self.to {
-            Place::Node(node) => self.room.alloc(zrs, *node, len, true)?,
-            Place::Region(id) => open(zrs, id)?,
-        };
-        let began = Instant::now();
-        let copied = match self.relay {
-            true => relay(&from, &to, len),
-            false => mem::copy(&from, 0, &to, 0, len),
-        };
-        let copied = told(copied, || "cannot copy the region".into())?;
-        let seconds = began.elapsed().as_secs_f64();
-        if copied != len {
-            return Err(format!(
-                "only {copied} of {len} bytes were copied; repeat it"
-            ));
-        }
-        let storage = to.storage().to_string();
+        let target = Target::of(&self.to, &self.room, zrs, len)?;
+        let (storage, seconds) = target.fill(|to| {
+            let began = Instant::now();
+            let copied = match self.relay {
+                true => relay(&from, to, len),
+                false => copy(&from, to, len),
+            };
+            let copied = told(copied, || "cannot copy the region".into())?;
+            if copied != len {
+                return Err(format!(
+                    "only {copied} of {len} bytes were copied; repeat it"
+                ));
+            }
+            Ok(began.elapsed().as_secs_f64())
+        })?;
         match self.json {
             true => json_line(&json!({
                 "region": storage, "bytes": len, "mib_s": len as f64 / f64::from(1 << 20) / seconds,
@@ -270,6 +300,19 @@ impl Cp {
         }
         Ok(())
     }
+}
+
+/// Copies `len` bytes of a region to another one. What ends a copy in its middle is told by the
+/// attempt to go on.
+fn copy(from: &Region, to: &Region, len: u64) -> io::Result<u64> {
+    let mut done = 0;
+    while done < len {
+        match mem::copy(from, done, to, done, len - done)? {
+            0 => break,
+            n => done += n,
+        }
+    }
+    Ok(done)
 }
 
 /// Reads `len` bytes of a region and writes them to another one.
