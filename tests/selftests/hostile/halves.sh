@@ -22,8 +22,8 @@ before=$(rnr)
 hostile named/half-messages
 check_eq "messages that found no receive" "$before" "$(rnr)"
 # A shared queue keeps blocks that may be lost in it, and those of links that have ended, while it is used. Without links it
-# is replaced, if any may be lost; and each message that arrives takes away one that is there too many. So afterwards the number
-# is exact: the blocks of one link, and 32 spare ones of the shared queue, if there is one.
+# is replaced, if any may be lost; and each message that arrives takes away one that is there too many. So afterwards no more
+# are in use than the blocks of one link, and 32 spare ones of the shared queue, if there is one.
 check "the device of the bystander goes" rdma link delete rxeA
 check_becomes "no link is left" 0 links
 check "and another one comes" A rdma link add rxeA type rxe netdev va
@@ -31,5 +31,6 @@ check_pair "small messages by one link" pingpong --conns 1 --rounds 200 --most 1
 check_eq "by one link" 1 "$(links)"
 most=32
 [ -z "$(rdma resource show srq | grep "dev rxeB")" ] || most=64
-check_becomes "blocks in use are those of one link, and spare ones" $most pool blocks
+few() { [ "$(pool blocks)" -le $most ] && echo "at most $most"; }
+check_becomes "blocks in use are those of one link, and spare ones" "at most $most" few
 ktap_done
