@@ -15,7 +15,11 @@ counted() { cat "/sys/class/infiniband/rxe$1/ports/1/hw_counters/$2"; }
 
 ktap_start
 hostile_up || ktap_bail "three hosts on a bridge"
-hostile named/overrun
+# A host that takes each message before the next one comes has a receive for all of them, and has then shown nothing.
+for _ in 1 2 3 4 5; do
+	hostile named/overrun
+	[ "$(counted C rcvd_rnr_err)" = 0 ] || break
+done
 # In a shared queue of 96 they would find others' blocks.
 check "its own messages found no receive" test "$(counted C rcvd_rnr_err)" -gt 0
 check_eq "messages of others that found none" "0 0" "$(counted A rcvd_rnr_err) $(counted B rcvd_rnr_err)"
