@@ -46,10 +46,10 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// A datagram has found no room: returns whether to ask. `idle`: no message is in flight. Only
-    /// if a message was sent behind the last such one, be it a control message, whose block the
-    /// answer does not tell of either: else its answer says all. Beside messages in flight only
-    /// after a quarter of the credit, of which the peer tells by itself.
+    /// A datagram has found no room: returns whether to ask. `idle`: no message is in flight. The
+    /// peer is asked again only if a message was sent behind the last Heartbeat that asked: else
+    /// the answer to that one told of all room. A control message counts, too. While messages are
+    /// in flight, a quarter of the credit must have been sent: the peer tells of that by itself.
     pub fn is_due(&mut self, flow: &LinkFlow, idle: bool) -> bool {
         let sent = flow.sent();
         let least = if idle { 1 } else { flow.initial() >> 2 };
