@@ -181,7 +181,8 @@ writable_uint_param!(
     KEEPALIVE
 );
 writable_uint_param!(
-    /// How long a peer may leave probes unanswered before its link is ended, in milliseconds.
+    /// How long a peer may leave probes unanswered, or all messages unacknowledged, before its link
+    /// is ended, in milliseconds.
     DEAD_MS, "dead_ms", 30000, 1, 86_400_000,
     "time without an answer after which a peer is taken for dead, milliseconds (default 30000)",
     KEEPALIVE

@@ -4,6 +4,9 @@
 //! fail. The link has a timeout after which it takes the peer for dead; connections with
 //! SO_KEEPALIVE have their own, which end the connection alone. All of them share one probe.
 //!
+//! A peer that sends, but lets none of our messages arrive, is taken for dead as well. (RDMA devices
+//! repeat a message without end while the peer posts no receive for it.)
+//!
 //! Traffic is noted at the first check after it, so that a silence seems shorter by the time
 //! between two checks at most, and never longer. Times are in nanoseconds of one clock unless their
 //! name says milliseconds.
@@ -13,8 +16,20 @@
 pub struct Intervals {
     /// Interval of checks, in milliseconds; 0: none.
     pub every_ms: u32,
-    /// How long the peer may leave a probe without an answer, in milliseconds.
+    /// How long the peer may leave a probe without an answer, or our messages without an
+    /// acknowledgement, in milliseconds.
     pub dead_ms: u32,
+}
+
+/// The state of a link at a check.
+#[derive(Clone, Copy, Debug)]
+pub struct Carried {
+    /// The link carries a user that needs a peer.
+    pub needs_peer: bool,
+    /// The device has yet to complete a message.
+    pub in_flight: bool,
+    /// Number of the last message that has completed.
+    pub completed: u64,
 }
 
 /// State of a peer.
@@ -22,8 +37,14 @@ pub struct Intervals {
 pub struct Liveness {
     /// A message has come since the last check.
     rx_seen: bool,
+    /// A datagram was sent since the last check that found traffic.
+    dgram_sent: bool,
     /// The last check that found traffic.
     last_rx: u64,
+    /// [`Carried::completed`] at the last check.
+    completed: u64,
+    /// The last check that found a new completion, if the device has had messages since.
+    stalled_at: Option<u64>,
     /// When the first of the unanswered probes was sent.
     probed_at: Option<u64>,
     /// When the next check is due.
@@ -65,8 +86,10 @@ pub enum Action {
     /// Send a probe, and notify the connections, as the timeout of some may be over.
     /// [`Liveness::notified`] returns the time of the next check.
     Notify(Silence),
-    /// The peer is dead.
+    /// The peer does not answer.
     Dead,
+    /// The peer sends, but no message to it completes.
+    Stalled,
 }
 
 fn ns(ms: u32) -> u64 {
@@ -86,7 +109,10 @@ impl Liveness {
     pub fn new(now: u64) -> Self {
         Self {
             rx_seen: true,
+            dgram_sent: false,
             last_rx: now,
+            completed: 0,
+            stalled_at: None,
             probed_at: None,
             due: 0,
             notify_at: u64::MAX,
@@ -98,6 +124,11 @@ impl Liveness {
     /// A message has come from the peer.
     pub fn on_rx(&mut self) {
         self.rx_seen = true;
+    }
+
+    /// A datagram was sent to the peer: until one of its messages comes, a peer is needed.
+    pub fn on_dgram_sent(&mut self) {
+        self.dgram_sent = true;
     }
 
     /// A connection wants a probe after `idle_ms` of silence, and to be notified after another
@@ -124,8 +155,20 @@ impl Liveness {
         sooner || earlier
     }
 
-    /// Checks, if a check is due at `now`. `needed`: the link carries a user that needs a peer.
-    pub fn check(&mut self, now: u64, pace: Intervals, needed: bool) -> Action {
+    /// Whether no message has completed for `dead_ms`, although the device has some.
+    fn is_stalled(&mut self, now: u64, dead_ms: u32, carried: Carried) -> bool {
+        let progress = core::mem::replace(&mut self.completed, carried.completed);
+        if !carried.in_flight {
+            self.stalled_at = None;
+        } else if self.stalled_at.is_none() || progress != carried.completed {
+            self.stalled_at = Some(now);
+        }
+        let stalled = |at| now.saturating_sub(at) >= ns(dead_ms);
+        self.stalled_at.is_some_and(stalled)
+    }
+
+    /// Checks, if a check is due at `now`.
+    pub fn check(&mut self, now: u64, pace: Intervals, carried: Carried) -> Action {
         let every = match ns(pace.every_ms) {
             0 => self.idle,
             every => every.min(self.idle),
@@ -140,7 +183,12 @@ impl Liveness {
             return Action::Wait(self.due);
         }
         self.due = next;
+        if self.is_stalled(now, pace.dead_ms, carried) {
+            return Action::Stalled;
+        }
+        let needed = carried.needs_peer || self.dgram_sent;
         if core::mem::take(&mut self.rx_seen) || !needed {
+            self.dgram_sent = false;
             self.probed_at = None;
             self.last_rx = now;
             return Action::Wait(next);

@@ -15,7 +15,7 @@ use super::conn::ConnOps;
 use super::link::{Link, LinkState};
 use crate::params;
 use crate::proto::channel::Failure;
-use crate::proto::liveness::{Action, Intervals, Silence};
+use crate::proto::liveness::{Action, Carried, Intervals, Silence};
 
 /// Flows that are read under one hold of `tx`.
 const STEP: usize = 16;
@@ -33,8 +33,8 @@ impl Link {
 
     /// Checks the peer, if a check is due at `now`. Probes it if nothing has arrived since the last
     /// check; notifies the connections when it has not answered for as long as one of them waits;
-    /// ends the link when it has not answered for too long. Returns when to check again, if at all.
-    /// Times are in nanoseconds of the monotonic clock. Sleeps.
+    /// ends the link when it has not answered, or taken a message, for too long. Returns when to
+    /// check again, if at all. Times are in nanoseconds of the monotonic clock. Sleeps.
     pub(crate) fn check_keepalive(self: &Arc<Self>, now: u64) -> Option<u64> {
         let pace = Intervals {
             every_ms: params::HEARTBEAT_MS.get(),
@@ -42,13 +42,17 @@ impl Link {
         };
         let action = {
             let tx = &mut *self.tx.lock();
-            // No connection needs the peer of a link without channels, which will end soon.
-            let needed = match tx.state {
-                LinkState::Connecting => false,
-                LinkState::Up => !tx.channels.is_empty(),
-                LinkState::Down => return None,
+            let carried = Carried {
+                // No connection needs the peer of a link without channels, which will end soon.
+                needs_peer: match tx.state {
+                    LinkState::Connecting => false,
+                    LinkState::Up => !tx.channels.is_empty(),
+                    LinkState::Down => return None,
+                },
+                in_flight: tx.done < tx.signaled_seq,
+                completed: tx.done,
             };
-            let action = tx.liveness.check(now, pace, needed);
+            let action = tx.liveness.check(now, pace, carried);
             tx.ping_pending |= matches!(action, Action::Probe(_) | Action::Notify(_));
             action
         };
@@ -66,6 +70,10 @@ impl Link {
             }
             Action::Dead => {
                 self.fail_and_log(Failure::TimedOut, "its peer does not answer");
+                None
+            }
+            Action::Stalled => {
+                self.fail_and_log(Failure::TimedOut, "its peer takes no messages");
                 None
             }
         }

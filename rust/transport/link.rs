@@ -266,6 +266,8 @@ pub(super) struct Tx {
     pub(super) stuck: usize,
     /// Messages posted so far; the sequence number of the last one.
     pub(super) seq: u64,
+    /// The sequence number of the last signaled one.
+    pub(super) signaled_seq: u64,
     /// The device is done with all messages up to this sequence number, at least.
     pub(super) done: u64,
     /// Number of unsignaled messages since the last signaled one.
@@ -419,6 +421,7 @@ impl Link {
                     free: KVec::new(),
                     stuck: 0,
                     seq: 0,
+                    signaled_seq: 0,
                     done: 0,
                     unsignaled: 0,
                     last_unsignaled: None,

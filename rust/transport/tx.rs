@@ -349,7 +349,9 @@ fn try_post(tx: &mut Tx, slot: u16, m: Outgoing<'_>) -> Result {
         true => (None, 0),
         false => (Some(slot), tx.unsignaled + 1),
     };
-    tx.signal_wanted &= !signaled;
+    if signaled {
+        (tx.signaled_seq, tx.signal_wanted) = (tx.seq, false);
+    }
     Ok(())
 }
 
@@ -382,7 +384,7 @@ fn invalidate(tx: &mut Tx, slot: u16, window: WindowUse) -> Result {
     tx.control_wrs.take(1);
     tx.sq_free -= 1;
     (tx.last_unsignaled, tx.unsignaled) = (None, 0);
-    tx.signal_wanted = false;
+    (tx.signaled_seq, tx.signal_wanted) = (tx.seq, false);
     Ok(())
 }
 

@@ -271,6 +271,7 @@ impl Tx {
             result = post(self, *slot, Outgoing::fragment(header, payload, charge));
         }
         self.dgrams.seq = self.seq;
+        self.liveness.on_dgram_sent();
         if self.unsignaled == 0 {
             self.dgrams.progress.posted(self.seq, self.done, now_ns());
         }

@@ -4,7 +4,7 @@
 
 use common::cases;
 use proptest::prelude::*;
-use zrs_core::liveness::{Action, Intervals, Liveness};
+use zrs_core::liveness::{Action, Carried, Intervals, Liveness};
 
 const MS: u64 = 1_000_000;
 const PACE: Intervals = Intervals {
@@ -15,6 +15,17 @@ const PACE: Intervals = Intervals {
 const NEVER: Intervals = Intervals {
     every_ms: 0,
     dead_ms: 86_400_000,
+};
+
+/// A link with a channel, and one without.
+const NEEDED: Carried = Carried {
+    needs_peer: true,
+    in_flight: false,
+    completed: 0,
+};
+const UNUSED: Carried = Carried {
+    needs_peer: false,
+    ..NEEDED
 };
 
 /// A connection with SO_KEEPALIVE.
@@ -84,7 +95,7 @@ fn run(
             rx_seen = now.min(last) / (100 * MS);
             liveness.on_rx();
         }
-        let check = liveness.check(now, pace, true);
+        let check = liveness.check(now, pace, NEEDED);
         if matches!(check, Action::Probe(_) | Action::Notify(_)) {
             seen.probed_at.push(now);
         }
@@ -102,7 +113,7 @@ fn run(
                 }
                 liveness.notified(end)
             }
-            Action::Dead => {
+            Action::Dead | Action::Stalled => {
                 seen.dead = Some(now);
                 return seen;
             }
@@ -118,10 +129,10 @@ fn run(
 #[test]
 fn nobody_looks_where_nobody_asks() {
     let mut liveness = Liveness::new(7);
-    assert_eq!(liveness.check(8, NEVER, true), Action::Never);
-    assert_eq!(liveness.check(u64::MAX, NEVER, true), Action::Never);
+    assert_eq!(liveness.check(8, NEVER, NEEDED), Action::Never);
+    assert_eq!(liveness.check(u64::MAX, NEVER, NEEDED), Action::Never);
     assert!(liveness.request_keepalive(1000, 500));
-    assert_eq!(liveness.check(9, NEVER, true), Action::Wait(9 + 1000 * MS));
+    assert_eq!(liveness.check(9, NEVER, NEEDED), Action::Wait(9 + 1000 * MS));
     assert!(
         !liveness.request_keepalive(1000, 500),
         "somebody has asked for that"
@@ -139,27 +150,27 @@ fn nobody_looks_where_nobody_asks() {
 fn who_answers_is_asked_no_more_and_a_link_without_channels_asks_nobody() {
     let mut liveness = Liveness::new(0);
     let period = u64::from(PACE.every_ms) * MS;
-    assert_eq!(liveness.check(period, PACE, true), Action::Wait(2 * period));
+    assert_eq!(liveness.check(period, PACE, NEEDED), Action::Wait(2 * period));
     assert_eq!(
-        liveness.check(2 * period, PACE, true),
+        liveness.check(2 * period, PACE, NEEDED),
         Action::Probe(3 * period)
     );
     assert_eq!(
-        liveness.check(2 * period + 1, PACE, true),
+        liveness.check(2 * period + 1, PACE, NEEDED),
         Action::Wait(3 * period),
         "it is early"
     );
     liveness.on_rx();
     assert_eq!(
-        liveness.check(3 * period, PACE, true),
+        liveness.check(3 * period, PACE, NEEDED),
         Action::Wait(4 * period)
     );
     for n in 4..20 {
         let next = Action::Wait((n + 1) * period);
-        assert_eq!(liveness.check(n * period, PACE, false), next);
+        assert_eq!(liveness.check(n * period, PACE, UNUSED), next);
     }
     assert_eq!(
-        liveness.check(20 * period, PACE, true),
+        liveness.check(20 * period, PACE, NEEDED),
         Action::Probe(21 * period)
     );
 }
@@ -173,16 +184,72 @@ fn who_never_answers_is_dead() {
     assert_eq!(seen.tells, 0);
 }
 
+// rows: B12 B17
+#[test]
+fn a_peer_that_sends_and_takes_nothing_is_dead() {
+    let period = u64::from(PACE.every_ms) * MS;
+    let in_flight = |completed| Carried {
+        in_flight: true,
+        completed,
+        ..UNUSED
+    };
+    let mut liveness = Liveness::new(0);
+    let mut check = |n: u64, carried| {
+        liveness.on_rx();
+        liveness.check(n * period, PACE, carried)
+    };
+    // Each time something is in flight, but other messages have completed.
+    for n in 1..10 {
+        let next = Action::Wait((n + 1) * period);
+        assert_eq!(check(n, in_flight(n)), next);
+    }
+    // An empty queue does not count.
+    for n in 10..20 {
+        assert_eq!(check(n, UNUSED), Action::Wait((n + 1) * period));
+    }
+    for n in 20..23 {
+        assert_eq!(check(n, in_flight(0)), Action::Wait((n + 1) * period));
+    }
+    assert_eq!(check(23, in_flight(0)), Action::Stalled);
+}
+
+// rows: B12 Z7
+#[test]
+fn a_datagram_needs_a_peer_until_one_comes_back() {
+    let period = u64::from(PACE.every_ms) * MS;
+    let mut liveness = Liveness::new(0);
+    assert_eq!(
+        liveness.check(period, PACE, UNUSED),
+        Action::Wait(2 * period)
+    );
+    liveness.on_dgram_sent();
+    assert_eq!(
+        liveness.check(2 * period, PACE, UNUSED),
+        Action::Probe(3 * period)
+    );
+    liveness.on_rx();
+    for n in 3..10 {
+        let next = Action::Wait((n + 1) * period);
+        assert_eq!(liveness.check(n * period, PACE, UNUSED), next);
+    }
+    liveness.on_dgram_sent();
+    for n in 10..13 {
+        let next = Action::Probe((n + 1) * period);
+        assert_eq!(liveness.check(n * period, PACE, UNUSED), next);
+    }
+    assert_eq!(liveness.check(13 * period, PACE, UNUSED), Action::Dead);
+}
+
 // rows: B12
 #[test]
 fn a_shorter_time_does_not_wait_for_a_longer_one() {
     let mut liveness = Liveness::new(0);
-    assert_eq!(liveness.check(1, PACE, true), Action::Wait(1 + 10_000 * MS));
+    assert_eq!(liveness.check(1, PACE, NEEDED), Action::Wait(1 + 10_000 * MS));
     let sooner = Intervals {
         every_ms: 100,
         ..PACE
     };
-    assert_eq!(liveness.check(2, sooner, true), Action::Probe(2 + 100 * MS));
+    assert_eq!(liveness.check(2, sooner, NEEDED), Action::Probe(2 + 100 * MS));
 }
 
 // rows: B12
@@ -216,8 +283,8 @@ fn who_comes_to_a_silence_is_told_in_time() {
 fn the_end_of_time() {
     let mut liveness = Liveness::new(u64::MAX);
     assert!(liveness.request_keepalive(u32::MAX, u32::MAX));
-    liveness.check(u64::MAX, PACE, true);
-    liveness.check(u64::MAX, PACE, true);
+    liveness.check(u64::MAX, PACE, NEEDED);
+    liveness.check(u64::MAX, PACE, NEEDED);
     assert_eq!(liveness.notified(u64::MAX), u64::MAX);
 }
 

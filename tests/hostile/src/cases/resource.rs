@@ -112,6 +112,27 @@ fn no_receives(w: &mut World) -> Outcome {
     expect_end(&mut stream, &[], &[libc::ECONNRESET])
 }
 
+/// We post no receive, and go on sending. The module's `dead_ms` has to be shorter than the limit.
+fn takes_nothing(w: &mut World) -> Outcome {
+    let victim = w.listen()?;
+    let mut peer = w.link_as(hello(), false)?;
+    let h = peer.connect_header(victim.port);
+    peer.send(h, &[])?;
+    let mut stream = victim.accept(w)?;
+    stream.set_write_timeout(Some(Duration::from_millis(500)))?;
+    while stream.write_all(&[b'x'; 100]).is_ok() {}
+    let beat = Header::new(Type::Heartbeat, NONE, NONE);
+    let end = Instant::now() + w.limit(20);
+    while peer.closed(Duration::from_millis(200)).is_none() {
+        ensure(Instant::now() < end, "its link goes on")?;
+        // The queue pair may break in between.
+        let _ = peer.send(beat, &[]);
+    }
+    let bystander = w.bystander.as_ref();
+    bystander.map_or(Ok(()), |b| b.goes_on(w.limit(10), 3))?;
+    expect_end(&mut stream, &[], &[libc::ECONNRESET])
+}
+
 /// We never give the link credit again: the module stops sending when it has used up its credit.
 fn no_link_credit(w: &mut World) -> Outcome {
     let victim = w.listen()?;
@@ -367,6 +388,7 @@ pub const CASES: &[Case] = &[
     whole("resource/links", links),
     slow("named/half-messages", half_messages),
     slow("named/overrun", overrun),
+    slow("named/takes-nothing", takes_nothing),
     whole("resource/unread-of-former-links", unread_of_former_links),
     slow("resource/no-end", no_end),
     whole("killed/asking", |w| killed(w, pose::Pose::Asking)),
