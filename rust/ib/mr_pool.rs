@@ -41,6 +41,31 @@ impl MrPool {
         )
     }
 
+    /// Makes `count` regions for `pages` pages each, at most [`MOST`], for later. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mr::new`]; the regions made before stay.
+    pub(crate) fn fill(&self, count: usize, pages: u32) -> Result {
+        for _ in 0..count {
+            let mr = self.make(pages)?;
+            let mut free = self.free.lock();
+            if free.len() >= MOST {
+                break;
+            }
+            free.push(mr, GFP_KERNEL)?;
+        }
+        Ok(())
+    }
+
+    fn make(&self, pages: u32) -> Result<UniqueArc<Mr>> {
+        // So that it fits more often.
+        let most = self.pd.device().attrs().max_fast_reg_pages;
+        let room = pages.checked_next_power_of_two().unwrap_or(pages);
+        let mr = Mr::new(&self.pd, room.min(most).max(pages))?;
+        Ok(UniqueArc::new(mr, GFP_KERNEL)?)
+    }
+
     /// A region for `pages` pages: the smallest kept region that is large enough, or a new region.
     /// Sleeps.
     ///
@@ -56,16 +81,10 @@ impl MrPool {
             let at = least.map(|(at, _)| at);
             at.and_then(|at| free.remove(at).ok())
         };
-        if let Some(mr) = kept {
-            return Ok(mr);
+        match kept {
+            Some(mr) => Ok(mr),
+            None => self.make(pages),
         }
-        // So that it fits more often.
-        let most = self.pd.device().attrs().max_fast_reg_pages;
-        let room = pages.checked_next_power_of_two().unwrap_or(pages);
-        Ok(UniqueArc::new(
-            Mr::new(&self.pd, room.min(most).max(pages))?,
-            GFP_KERNEL,
-        )?)
     }
 
     /// Takes back a region that no outstanding work request names: keeps a region that was

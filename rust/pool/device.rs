@@ -8,6 +8,7 @@
 
 use core::mem;
 
+use kernel::page::PAGE_SHIFT;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::{new_mutex, Arc, Mutex};
@@ -37,6 +38,9 @@ use crate::uapi::{
 /// pages. The time doubles with each further failure, up to this often.
 const AGAIN_NS: u64 = 1_000_000_000;
 const AGAIN_SHIFT: u32 = 6;
+
+/// Memory regions for windows that are made with a pool, if it has room for as many windows.
+const READY_MRS: usize = 8;
 
 /// A device, from its appearance to its removal.
 #[pin_data]
@@ -394,6 +398,12 @@ fn fill_pool(
     STATS.resources_made.add(1);
     let base = Extent::new(mem, region.clone(), layout.first_window, cache)?;
     let mrs = MrPool::new(&pd)?;
+    // So that the first windows wait for no command of the device's firmware. Without these
+    // regions they do, or find no memory then.
+    let window = Cache::window_bytes(rate) >> PAGE_SHIFT;
+    let windows = layout.pages.saturating_sub(layout.first_window) / window.max(1);
+    let pages = (window as u32).clamp(1, attrs.max_fast_reg_pages.max(1));
+    let _ = mrs.fill(windows.min(READY_MRS), pages);
     let verbs = Arc::new(Verbs { region, mrs, pd }, GFP_KERNEL)?;
     Pool::new(pools, layout, base, verbs, cache, rate, !shares)
 }

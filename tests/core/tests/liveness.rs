@@ -132,7 +132,10 @@ fn nobody_looks_where_nobody_asks() {
     assert_eq!(liveness.check(8, NEVER, NEEDED), Action::Never);
     assert_eq!(liveness.check(u64::MAX, NEVER, NEEDED), Action::Never);
     assert!(liveness.request_keepalive(1000, 500));
-    assert_eq!(liveness.check(9, NEVER, NEEDED), Action::Wait(9 + 1000 * MS));
+    assert_eq!(
+        liveness.check(9, NEVER, NEEDED),
+        Action::Wait(9 + 1000 * MS)
+    );
     assert!(
         !liveness.request_keepalive(1000, 500),
         "somebody has asked for that"
@@ -150,7 +153,10 @@ fn nobody_looks_where_nobody_asks() {
 fn who_answers_is_asked_no_more_and_a_link_without_channels_asks_nobody() {
     let mut liveness = Liveness::new(0);
     let period = u64::from(PACE.every_ms) * MS;
-    assert_eq!(liveness.check(period, PACE, NEEDED), Action::Wait(2 * period));
+    assert_eq!(
+        liveness.check(period, PACE, NEEDED),
+        Action::Wait(2 * period)
+    );
     assert_eq!(
         liveness.check(2 * period, PACE, NEEDED),
         Action::Probe(3 * period)
@@ -244,12 +250,18 @@ fn a_datagram_needs_a_peer_until_one_comes_back() {
 #[test]
 fn a_shorter_time_does_not_wait_for_a_longer_one() {
     let mut liveness = Liveness::new(0);
-    assert_eq!(liveness.check(1, PACE, NEEDED), Action::Wait(1 + 10_000 * MS));
+    assert_eq!(
+        liveness.check(1, PACE, NEEDED),
+        Action::Wait(1 + 10_000 * MS)
+    );
     let sooner = Intervals {
         every_ms: 100,
         ..PACE
     };
-    assert_eq!(liveness.check(2, sooner, NEEDED), Action::Probe(2 + 100 * MS));
+    assert_eq!(
+        liveness.check(2, sooner, NEEDED),
+        Action::Probe(2 + 100 * MS)
+    );
 }
 
 // rows: B12
