@@ -14,6 +14,7 @@ mod pool;
 // The items of the core are `pub` for the tests on the host.
 #[allow(unreachable_pub)]
 mod proto;
+mod qp_link;
 mod socket;
 mod stats;
 mod transport;

@@ -12,7 +12,7 @@ use kernel::time::{delay::fsleep, Delta};
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::broker::HostBroker;
-use super::cm::Listening;
+use super::cm::Listener;
 use super::context::{HostRef, Memory};
 use super::host::{errno_of, Call, Host};
 use super::node::{Offer, Served};
@@ -145,7 +145,7 @@ fn listen(host: &Arc<Host>) -> Result {
         if host.state.lock().listening.is_some() {
             return Ok(());
         }
-        match Listening::new(host) {
+        match Listener::start(host) {
             Ok(listening) => break listening,
             // The owner may be another thread, which is about to say so, or the namespace's last
             // host, which is ending.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The events of the connection manager for memory links. Handlers never destroy an id: they fail
-//! the link, and its work item does.
+//! Memory links as the connection manager's handlers, their queues, and the [`Listener`] that
+//! accepts them. See `qp_link.rs` for what links have in common.
 
 #![deny(unsafe_code)]
 
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::{Arc, ArcBorrow};
 
 use super::context::Memory;
@@ -14,7 +14,7 @@ use super::host::{Host, State, LINKS};
 use super::link::MemLink;
 use super::proof::Theirs;
 use super::side::{wr_id, Life, Queues, BLOCK, RX_BLOCKS, WR_RECV};
-use crate::ib::cm::{CmEvent, CmHandler, CmId, ConnParams, Id};
+use crate::ib::cm::{CmEvent, CmHandler, CmId, Id};
 use crate::ib::cq::Cq;
 use crate::ib::device::Device;
 use crate::ib::dma::{Direction, DmaRegion};
@@ -22,10 +22,7 @@ use crate::ib::mr_pool::MrPool;
 use crate::ib::pd::Pd;
 use crate::ib::qp::QpCaps;
 use crate::kern::contig::ContigPages;
-use crate::kern::errno::{
-    EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENOBUFS,
-    EPROTO,
-};
+use crate::kern::errno::{EADDRNOTAVAIL, ECONNREFUSED, ECONNRESET, ENOBUFS, EPROTO};
 use crate::params;
 use crate::proto::addr::Ip;
 use crate::proto::link_flow::LinkFlow;
@@ -35,10 +32,9 @@ use crate::proto::proof;
 use crate::proto::sizing::{MIN_SGE, SQ_DEPTH};
 use crate::proto::vectors::{self, Kind};
 use crate::proto::wire::{Denial, Hello, Role, Versions, HELLO_LEN};
+use crate::qp_link::address::{of_cm, peer_of, to_cm};
+use crate::qp_link::{self, conn_params, set_timers, LinkId, Listening, QpLink};
 use crate::stats::STATS;
-use crate::transport::cm::{
-    of_cm, peer_of, set_timers, to_cm, RESERVED_PORTS, RESOLVE_MS, ROUTE_MS,
-};
 use crate::transport::keys::Unproved;
 
 /// The port of memory links is the one behind the port of stream links.
@@ -90,43 +86,21 @@ pub(super) fn connect(link: &Arc<MemLink>) {
 }
 
 fn try_connect(link: &Arc<MemLink>) -> Result {
-    static NEXT: Atomic<u32> = Atomic::new(0);
-
     let to = to_cm(link.ip, service_port());
-    if let Some(id) = link.id() {
-        return id.resolve_addr(None, to, link.resolve_ms.load(Relaxed));
+    if let Some(id) = link.id.get() {
+        return link.id.resolve_again(&id, to);
     }
     let id = Arc::new(CmId::new(&link.host.net, link.clone())?, GFP_KERNEL)?;
     STATS.resources_made.add(1);
     set_timers(&id);
-    link.keep_id(&id)?;
-    let any = link.ip.any_of_family();
-    let ports = u32::from(RESERVED_PORTS.end - RESERVED_PORTS.start);
-    for _ in 0..ports {
-        let n = NEXT.fetch_add(1, Relaxed) % ports;
-        let port = RESERVED_PORTS.end - 1 - n as u16;
-        match id.resolve_addr(Some(to_cm(any, port)), to, RESOLVE_MS.start) {
-            Err(e) if e == EADDRINUSE || e == EADDRNOTAVAIL => continue,
-            result => return result,
-        }
-    }
-    Err(ENOBUFS)
+    link.id.keep(&id)?;
+    let first = link.host.memory.nonce as u32;
+    link.id.resolve(&id, link.ip.any_of_family(), to, first)
 }
 
 /// How many READs a device takes at a time, in either direction.
 fn reads(device: &Device) -> u8 {
     device.attrs().max_reads.min(16) as u8
-}
-
-fn conn_params(device: &Device) -> ConnParams<'static> {
-    ConnParams {
-        private_data: &[],
-        responder_resources: reads(device),
-        initiator_depth: reads(device),
-        retry_count: params::RETRY_COUNT.get() as u8,
-        // Credit normally keeps the peer's receive queue from running empty; this is the fallback.
-        rnr_retry_count: 7,
-    }
 }
 
 /// Makes queue pair, completion queue and buffers, and posts the receives. Sleeps.
@@ -229,19 +203,38 @@ impl MemLink {
         side.says(keyed, &ours);
         Ok(ours)
     }
+}
 
-    fn on_route(self: &Arc<Self>) -> Result {
-        let id = self.id().ok_or(ECONNRESET)?;
+impl CmHandler for MemLink {
+    fn event(this: ArcBorrow<'_, Self>, id: &Id, event: CmEvent<'_>) {
+        let link: Arc<MemLink> = this.into();
+        if let Err(e) = qp_link::handle(&link, id, event) {
+            link.fail(e);
+        }
+    }
+}
+
+impl QpLink for MemLink {
+    fn id(&self) -> &LinkId {
+        &self.id
+    }
+
+    fn start_connecting(self: &Arc<Self>) {
+        self.start();
+    }
+
+    fn is_connected(&self) -> bool {
+        matches!(self.life(), Some(Life::Proving | Life::Up))
+    }
+
+    fn route_resolved(self: &Arc<Self>) -> Result {
+        let id = self.id.get().ok_or(ECONNRESET)?;
         let device = id.device().ok_or(ENODEV)?;
         self.equip(&id, &device, None)?;
         let ours = self.hello()?;
-        id.connect(&ConnParams {
-            private_data: &ours,
-            ..conn_params(&device)
-        })
+        id.connect(&conn_params(&ours, reads(&device)))
     }
 
-    /// The queue pair is connected, on the side that made the link and on the other one.
     fn established(self: &Arc<Self>, id: &Id, private_data: &[u8], peer_qp: u32) -> Result {
         let memory = &self.host.memory;
         let local = of_cm(id, id.local_addr()).ok_or(EADDRNOTAVAIL)?.ip;
@@ -274,15 +267,15 @@ impl MemLink {
         Ok(())
     }
 
-    fn rejected(&self, private_data: Option<&[u8]>) -> Error {
+    fn rejected(self: &Arc<Self>, _reason: i32, private_data: Option<&[u8]>) -> Result {
         let Some(why) = private_data.and_then(Hello::denial) else {
-            return ECONNREFUSED;
+            return Err(ECONNREFUSED);
         };
         self.host.memory.peers.rejected(self.ip, why);
-        EPERM
+        Err(EPERM)
     }
 
-    /// The peer has ended the link. ECONNRESET, unless it did so in the middle of the proof.
+    /// ECONNRESET, unless the peer did so in the middle of the proof.
     fn disconnected(self: &Arc<Self>) -> Result {
         self.host.with(|st| {
             let side = st.side(self.slot).filter(|s| s.serial == self.serial);
@@ -297,87 +290,23 @@ impl MemLink {
         })
     }
 
-    fn resolve_again(self: &Arc<Self>) -> Result {
-        let ms = self.resolve_ms.load(Relaxed).max(RESOLVE_MS.start) * 2;
-        if ms > RESOLVE_MS.end {
-            return Err(ETIMEDOUT);
-        }
-        self.resolve_ms.store(ms, Relaxed);
-        self.start();
-        Ok(())
-    }
-}
-
-impl CmHandler for MemLink {
-    fn event(this: ArcBorrow<'_, Self>, id: &Id, event: CmEvent<'_>) {
-        let link: Arc<MemLink> = this.into();
-        let result = match event {
-            CmEvent::AddrResolved => id.resolve_route(ROUTE_MS),
-            CmEvent::RouteResolved => link.on_route(),
-            CmEvent::Established {
-                private_data,
-                peer_qp,
-            } => link.established(id, private_data, peer_qp),
-            CmEvent::AddrError(status) if Error::from_errno(status) == ETIMEDOUT => {
-                link.resolve_again()
-            }
-            CmEvent::AddrError(status) | CmEvent::RouteError(status) => {
-                Err(Error::from_errno(status))
-            }
-            CmEvent::Rejected { private_data, .. } => Err(link.rejected(private_data)),
-            // The peer's reply to our reply was lost, but a message of it has arrived.
-            CmEvent::Unreachable if matches!(link.life(), Some(Life::Proving | Life::Up)) => Ok(()),
-            CmEvent::ConnectError | CmEvent::Unreachable => Err(EHOSTUNREACH),
-            CmEvent::Disconnected => link.disconnected(),
-            CmEvent::AddrChange => Err(ECONNRESET),
-            CmEvent::DeviceRemoval => Err(ENODEV),
-            CmEvent::TimewaitExit => Ok(()),
-            CmEvent::ConnectRequest { .. } | CmEvent::ConnectResponse | CmEvent::Other => {
-                Err(EPROTO)
-            }
-        };
-        if let Err(e) = result {
-            link.fail(e);
-        }
+    fn address_changed(self: &Arc<Self>) -> Result {
+        Err(ECONNRESET)
     }
 }
 
 /// Accepts the memory links that other hosts make.
-struct Listener {
+pub(super) struct Listener {
     host: Arc<Host>,
 }
 
-/// The ids that accept links, one for each address family, until it is dropped; that waits for
-/// their handlers, which take the host's lock.
-pub(super) struct Listening {
-    _v4: CmId,
-    /// None where the kernel has no IPv6.
-    _v6: Option<CmId>,
-}
-
-impl Listening {
-    /// Listens in the namespace of `host`. Sleeps. EACCES without CAP_NET_BIND_SERVICE, EADDRINUSE.
-    pub(super) fn new(host: &Arc<Host>) -> Result<Self> {
-        let v4 = Self::open(host, Ip::ANY_V4)?;
-        let v6 = match Self::open(host, Ip::ANY) {
-            Err(e) if e == EAFNOSUPPORT => None,
-            id => Some(id?),
-        };
-        Ok(Self { _v4: v4, _v6: v6 })
-    }
-
-    fn open(host: &Arc<Host>, any: Ip) -> Result<CmId> {
-        let listener = Listener { host: host.clone() };
-        let id = CmId::new(&host.net, Arc::new(listener, GFP_KERNEL)?)?;
-        id.set_afonly(true)?;
-        let bound = id.bind_addr(to_cm(any, service_port()));
-        // If the port is in use, the core returns EADDRNOTAVAIL, as the address is any.
-        bound.map_err(|e| match e {
-            e if e == EADDRNOTAVAIL => EADDRINUSE,
-            e => e,
-        })?;
-        id.listen(16)?;
-        Ok(id)
+impl Listener {
+    /// Listens in the namespace of `host`. The handlers take the host's lock. Sleeps. EACCES
+    /// without CAP_NET_BIND_SERVICE, EADDRINUSE.
+    pub(super) fn start(host: &Arc<Host>) -> Result<Listening> {
+        Listening::new(&host.net, service_port(), 16, || {
+            Ok(Arc::new(Self { host: host.clone() }, GFP_KERNEL)?)
+        })
     }
 }
 
@@ -464,14 +393,11 @@ impl Listener {
         ours: &[u8],
     ) -> Result {
         let id = Arc::new(id, GFP_KERNEL)?;
-        link.keep_id(&id)?;
+        link.id.keep(&id)?;
         id.set_handler(link.clone())?;
         set_timers(&id);
         link.equip(&id, device, Some(theirs))?;
-        id.accept(&ConnParams {
-            private_data: ours,
-            ..conn_params(device)
-        })
+        id.accept(&conn_params(ours, reads(device)))
     }
 }
 

@@ -21,7 +21,6 @@ use kernel::workqueue::{
 
 use super::asynchronous::Asyncs;
 use super::broker::HostBroker;
-use super::cm::Listening;
 use super::context::{Alive, Memory};
 use super::copy::{JobInfo, JOBS};
 use super::copying::RegionName;
@@ -46,6 +45,7 @@ use crate::proto::mem::slab::Slot;
 use crate::proto::mem::status::Status;
 use crate::proto::mem::wire::{MemHeader, Op, PART_MAX};
 use crate::proto::wire::SMALL_MAX;
+use crate::qp_link::Listening;
 
 /// Most memory links of a host, both directions together.
 pub(super) const LINKS: usize = 256;

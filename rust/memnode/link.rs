@@ -10,18 +10,17 @@
 
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{new_mutex, Arc, ArcBorrow, Mutex};
-use kernel::time::{delay::fsleep, Delta};
+use kernel::sync::{Arc, ArcBorrow};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 use super::cm;
 use super::host::Host;
 use super::side::{wr_id, WR_LAST};
-use crate::ib::cm::CmId;
 use crate::ib::cq::CompHandler;
 use crate::ib::qp::{SendOp, SendWr};
-use crate::kern::{errno::ECONNRESET, fault};
+use crate::kern::fault;
 use crate::proto::addr::Ip;
+use crate::qp_link::{break_off, drain, LinkId};
 
 /// Work item: takes completions.
 const POLL: u64 = 0;
@@ -29,19 +28,6 @@ const POLL: u64 = 0;
 const CONNECT: u64 = 1;
 /// Work item: takes the link down.
 const DOWN: u64 = 2;
-
-/// How often the teardown looks for the last completion, and how long it sleeps in between.
-const DRAIN_ATTEMPTS: u32 = 200;
-const DRAIN_INTERVAL: Delta = Delta::from_millis(5);
-
-/// The connection manager's id of a link.
-#[derive(Default)]
-struct LinkId {
-    id: Option<Arc<CmId>>,
-    /// The link has ended: an id that is made afterwards is not kept. The id and the link, which is
-    /// its handler, would hold each other for ever.
-    ended: bool,
-}
 
 /// The handler of a link's events.
 #[pin_data]
@@ -51,10 +37,8 @@ pub(super) struct MemLink {
     pub(super) serial: u64,
     pub(super) ip: Ip,
     broken: Atomic<bool>,
-    /// Timeout of the last attempt to resolve the peer's address, in milliseconds.
-    pub(super) resolve_ms: Atomic<u32>,
     #[pin]
-    id: Mutex<LinkId>,
+    pub(super) id: LinkId,
     #[pin]
     poll: Work<MemLink, POLL>,
     #[pin]
@@ -78,29 +62,13 @@ impl MemLink {
                 serial,
                 ip,
                 broken: Atomic::new(false),
-                resolve_ms: Atomic::new(0),
-                id <- new_mutex!(LinkId::default(), "zrs_mem_link::id"),
+                id <- LinkId::new(),
                 poll <- new_work!("zrs_mem_link::poll"),
                 connect <- new_work!("zrs_mem_link::connect"),
                 down <- new_work!("zrs_mem_link::down"),
             }),
             GFP_KERNEL,
         )
-    }
-
-    /// The connection manager's id, while there is one.
-    pub(super) fn id(&self) -> Option<Arc<CmId>> {
-        self.id.lock().id.clone()
-    }
-
-    /// Keeps the id until the link has ended. ECONNRESET: it has ended.
-    pub(super) fn keep_id(&self, id: &Arc<CmId>) -> Result {
-        let mut kept = self.id.lock();
-        if kept.ended {
-            return Err(ECONNRESET);
-        }
-        kept.id = Some(id.clone());
-        Ok(())
     }
 
     /// Starts connecting, or tries again to resolve the address, in a kernel thread: a source port
@@ -139,28 +107,20 @@ impl MemLink {
             side.and_then(|s| s.queues.clone())
         };
         if let Some(queues) = queues {
-            if let Some(id) = self.id() {
-                let _ = id.disconnect();
-            }
-            let _ = queues.qp.set_error();
+            break_off(&self.id, &queues.qp);
             let last = SendWr {
                 wr_id: wr_id(WR_LAST, 0),
                 op: SendOp::Send { sges: &[] },
                 signaled: true,
             };
             let posted = queues.qp.post(&[last]).is_ok();
-            // In the error state, all posted work requests complete. The loop is bounded for
-            // devices that lose completions.
-            for _ in 0..DRAIN_ATTEMPTS {
+            drain(|| {
                 let drained = self.host.with(|st| {
                     st.poll(&self.host, self.slot, self.serial);
                     st.side(self.slot).is_none_or(|s| s.drained)
                 });
-                if drained || !posted {
-                    break;
-                }
-                fsleep(DRAIN_INTERVAL);
-            }
+                (drained || !posted).then_some(())
+            });
             // Drops the last reference but `queues`: no other thread can use the queue pair now.
             let kept = {
                 let st = &mut *self.host.state.lock();
@@ -170,13 +130,8 @@ impl MemLink {
             // Destroys the queue pair.
             drop(queues);
         }
-        let id = {
-            let mut kept = self.id.lock();
-            kept.ended = true;
-            kept.id.take()
-        };
         // Waits for its handlers.
-        drop(id);
+        drop(self.id.end());
         self.host
             .with(|st| st.link_is_down(&self.host, self.slot, self.serial));
     }

@@ -4,8 +4,8 @@
 //! fail. The link has a timeout after which it takes the peer for dead; connections with
 //! SO_KEEPALIVE have their own, which end the connection alone. All of them share one probe.
 //!
-//! A peer that sends, but lets none of our messages arrive, is taken for dead as well. (RDMA devices
-//! repeat a message without end while the peer posts no receive for it.)
+//! A peer that sends, but lets none of our messages arrive, is taken for dead as well. (A device
+//! repeats a message without end while the peer posts no receive for it.)
 //!
 //! Traffic is noted at the first check after it, so that a silence seems shorter by the time
 //! between two checks at most, and never longer. Times are in nanoseconds of one clock unless their

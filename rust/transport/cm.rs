@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The events of the connection manager, and the action for each of them.
-//!
-//! A link handles the events of its own id. A [`Listener`] handles those of the id that accepts
-//! links in a network namespace. Handlers never destroy an id: they fail the link, and its work
-//! item destroys the id.
+//! The links of sockets as the connection manager's handlers, their queues, and the [`Listener`]
+//! that accepts them in a network namespace. See `qp_link.rs` for what links have in common.
 
 #![deny(unsafe_code)]
 
-use core::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use core::net::SocketAddr;
 
 use kernel::alloc::AllocError;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::{new_mutex, Arc, ArcBorrow, Completion, Mutex};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
@@ -20,12 +17,12 @@ use super::context::Transport;
 use super::keys::Unproved;
 use super::link::{hello, Link, LinkState, Queues, Terms};
 use super::tx::{TxBuffers, TxSlot, MAX_WRITES, SLOTS};
-use crate::ib::cm::{CmEvent, CmHandler, CmId, ConnParams, Id};
+use crate::ib::cm::{CmEvent, CmHandler, CmId, Id};
 use crate::ib::cq::Cq;
 use crate::ib::qp::{Qp, QpCaps};
 use crate::kern::errno::{
-    EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, ECONNREFUSED, ECONNRESET, EDQUOT, EHOSTUNREACH,
-    ENETUNREACH, ENOBUFS, ENOTCONN, EPROTO,
+    EADDRINUSE, EADDRNOTAVAIL, ECONNREFUSED, ECONNRESET, EDQUOT, EHOSTUNREACH, ENETUNREACH,
+    ENOBUFS, ENOTCONN, EPROTO,
 };
 use crate::kern::fault;
 use crate::kern::net::Net;
@@ -35,7 +32,7 @@ use crate::pool::cache::Cache;
 use crate::pool::device::RdmaDev;
 use crate::pool::receives::LinkReceives;
 use crate::pool::{Pool, RECV_SGE};
-use crate::proto::addr::{Addr, Ip};
+use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
 use crate::proto::dgram;
 use crate::proto::link_flow::LinkFlow;
@@ -43,20 +40,12 @@ use crate::proto::proof;
 use crate::proto::sizing::{self, SQ_DEPTH};
 use crate::proto::vectors::{self, Kind};
 use crate::proto::wire::{Agreed, Denial, Hello, Refusal, Role};
+use crate::qp_link::address::{of_cm, peer_of, to_cm};
+use crate::qp_link::{self, conn_params, set_timers, LinkId, Listening, QpLink};
 use crate::stats::STATS;
 
-/// Timeout for resolving a route, in milliseconds; a program's connect() times out earlier.
-pub(crate) const ROUTE_MS: u32 = 2000;
-
-/// Timeouts for resolving an address, in milliseconds: of the first attempt, and the longest. The
-/// kernel checks for the neighbour's reply only if the request is already in its list when the
-/// reply arrives, and once more when the attempt times out. A reply that arrives at once (over veth
-/// it always does) is missed until the timeout. So the first attempts are short.
-pub(crate) const RESOLVE_MS: core::ops::Range<u32> = 10..1000;
-
-/// The source ports that a peer may use. The peer's kernel gives them to privileged programs only;
-/// but a peer that builds its own packets can claim any port.
-pub(crate) const RESERVED_PORTS: core::ops::Range<u16> = 512..1024;
+/// READs that may be under way: links of sockets have none, but some devices want room for one.
+const READS: u8 = 1;
 
 /// `IB_CM_REJ_INVALID_SERVICE_ID`: there is no listener at the service port of the peer.
 const NO_SERVICE: i32 = 8;
@@ -109,55 +98,6 @@ pub(crate) fn errno_of(failure: Failure) -> Error {
     }
 }
 
-/// Converts an address to the connection manager's type.
-pub(crate) fn to_cm(ip: Ip, port: u16) -> SocketAddr {
-    match ip.v4() {
-        Some(v4) => SocketAddrV4::new(v4, port).into(),
-        None => SocketAddrV6::from(Addr::new(ip, port)).into(),
-    }
-}
-
-/// Converts an address of `id`. The peer may have chosen it, so only IPv6 addresses that a remote
-/// host can have are accepted. A v4-mapped address, for example, or the loopback address would pass
-/// for one that was verified in another way.
-pub(crate) fn of_cm(id: &Id, addr: Option<SocketAddr>) -> Option<Addr> {
-    let addr = addr?;
-    let ip = match addr.ip() {
-        IpAddr::V4(v4) => v4.into(),
-        IpAddr::V6(v6) => {
-            let mapped = v6.to_ipv4_mapped().is_some();
-            if mapped || v6.is_loopback() || v6.is_multicast() || v6.is_unspecified() {
-                return None;
-            }
-            Ip::new(v6, id.interface())
-        }
-    };
-    Some(Addr::new(ip, addr.port()))
-}
-
-/// The address of a peer that asks `id` for a connection, and the local address that it asked: both
-/// checked as far as that can be done. EACCES, EADDRNOTAVAIL, EAFNOSUPPORT.
-pub(crate) fn peer_of(net: &Net, id: &Id) -> Result<(Ip, Ip)> {
-    let from = of_cm(id, id.remote_addr()).ok_or(EAFNOSUPPORT)?;
-    let to = of_cm(id, id.local_addr()).ok_or(EAFNOSUPPORT)?;
-    let (remote, local) = (from.ip, to.ip);
-    if !RESERVED_PORTS.contains(&from.port) {
-        net_warn_ratelimited!("connection from {remote:?} refused: not from a reserved port\n");
-        return Err(EACCES);
-    }
-    // The peer claims this address. The GID is that of the path on which replies go.
-    if id.peer_gid().is_some_and(|gid| gid != remote.v6()) {
-        STATS.protocol_errors.add(1);
-        net_warn_ratelimited!("connection from {remote:?} refused: another host's address\n");
-        return Err(EACCES);
-    }
-    // The peer chooses the local address, and the core does not check it.
-    if !net.is_local(local.v6(), local.scope())? {
-        return Err(EADDRNOTAVAIL);
-    }
-    Ok((remote, local))
-}
-
 /// Starts to connect, or tries again to resolve the address. In a kernel thread. Sleeps.
 pub(super) fn connect(link: &Arc<Link>) {
     match try_connect(link) {
@@ -168,12 +108,8 @@ pub(super) fn connect(link: &Arc<Link>) {
 }
 
 fn try_connect(link: &Arc<Link>) -> Result {
-    static NEXT: Atomic<u32> = Atomic::new(0);
-
-    // Begins elsewhere at each load: an iWARP peer may still remember connections from a port.
-    let first = link.transport.nonce as u32;
-    let again = link.cm.lock().clone();
-    if let Some(id) = again {
+    let to = link.service();
+    if let Some(id) = link.cm.get() {
         if link.tries_again.xchg(false, Full) {
             let dev = device_of(&link.transport, &id)?;
             return link.on_route(&id, &dev.pool(&link.transport.pools)?);
@@ -181,38 +117,15 @@ fn try_connect(link: &Arc<Link>) -> Result {
         if link.routed.load(Relaxed) {
             return link.request(&id);
         }
-        return id.resolve_addr(None, link.service(), link.resolve_ms.load(Relaxed));
+        return link.cm.resolve_again(&id, to);
     }
     let id = Arc::new(CmId::new(&link.net, link.clone())?, GFP_KERNEL)?;
     STATS.resources_made.add(1);
     set_timers(&id);
     link.keep(&id)?;
-    let to = link.service();
-    let from = link.local_ip();
-    let any = from.is_any();
-    let ports = u32::from(RESERVED_PORTS.end - RESERVED_PORTS.start);
-    for _ in 0..ports {
-        let n = NEXT.fetch_add(1, Relaxed).wrapping_add(first) % ports;
-        let port = RESERVED_PORTS.end - 1 - n as u16;
-        match id.resolve_addr(Some(to_cm(from, port)), to, RESOLVE_MS.start) {
-            // If the port is in use, the core returns EADDRNOTAVAIL when the address is
-            // unspecified.
-            Err(e) if e == EADDRINUSE || any && e == EADDRNOTAVAIL => continue,
-            result => return result,
-        }
-    }
-    Err(ENOBUFS)
-}
-
-/// The code of 1.28 ms, for [`CmId::set_min_rnr_timer`]. By default a peer that finds no receive
-/// posted waits for 655 ms.
-const RNR_TIMER: u8 = 14;
-
-/// Sets the timers of a queue pair that is to be connected or accepted.
-pub(crate) fn set_timers(id: &CmId) {
-    // An iWARP device has neither.
-    let _ = id.set_ack_timeout(params::ack_timeout());
-    let _ = id.set_min_rnr_timer(RNR_TIMER);
+    // Begins elsewhere at each load: an iWARP peer may still remember connections from a port.
+    let first = link.transport.nonce as u32;
+    link.cm.resolve(&id, link.local_ip(), to, first)
 }
 
 /// A queue pair and its place at a receive queue, which is dropped after it.
@@ -343,18 +256,6 @@ impl Since {
     }
 }
 
-fn conn_params(private_data: &[u8]) -> ConnParams<'_> {
-    ConnParams {
-        private_data,
-        responder_resources: 1,
-        initiator_depth: 1,
-        // The acceptor's queue pair uses the connector's retry count as well.
-        retry_count: params::RETRY_COUNT.get() as u8,
-        // Credit normally keeps the peer's receive queue from running empty; this is the fallback.
-        rnr_retry_count: 7,
-    }
-}
-
 /// Decodes the peer's hello, and agrees on a version and on features. EPROTO if the hello is
 /// malformed, or if there is no common version, which is logged.
 fn agree(
@@ -394,50 +295,22 @@ fn terms_of(transport: &Transport, keyed: bool, remote: Ip, private_data: &[u8])
 impl Link {
     /// Stores the link's id until the teardown. ENOTCONN if the link is down already.
     fn keep(&self, id: &Arc<CmId>) -> Result {
-        let mut cm = self.cm.lock();
         if self.state() == LinkState::Down {
             return Err(ENOTCONN);
         }
-        *cm = Some(id.clone());
-        Ok(())
+        self.cm.keep(id)
     }
 
     /// Fault injection: delivers a made-up event to the link. Sleeps.
     #[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
     pub(crate) fn tell(&self, event: u32, status: i32) {
-        let id = self.cm.lock().clone();
-        if let Some(id) = id {
+        if let Some(id) = self.cm.get() {
             id.tell(event, status);
         }
     }
 
     fn service(&self) -> SocketAddr {
         to_cm(self.remote_ip(), params::SERVICE_PORT.get() as u16)
-    }
-
-    /// An attempt to resolve the address has timed out: tries again with a longer timeout. The
-    /// worker does that, because the next attempt waits for this event's handler.
-    fn resolve_again(self: &Arc<Self>) -> Result {
-        let ms = self.resolve_ms.load(Relaxed).max(RESOLVE_MS.start) * 2;
-        if ms > RESOLVE_MS.end {
-            return Err(ETIMEDOUT);
-        }
-        self.resolve_ms.store(ms, Relaxed);
-        self.start();
-        Ok(())
-    }
-
-    /// The route is known. In the thread that resolves the routes of the whole machine, which waits
-    /// for no pool to be made: a worker does, and goes on.
-    fn route_resolved(self: &Arc<Self>) -> Result {
-        let id = self.cm.lock().clone().ok_or(ENOTCONN)?;
-        let dev = device_of(&self.transport, &id)?;
-        if dev.is_untried() {
-            self.tries_again.xchg(true, Full);
-            self.start();
-            return Ok(());
-        }
-        self.on_route(&id, &dev.made_pool()?)
     }
 
     /// Makes the queues and asks the peer for the link, or waits for blocks of `pool`. Sleeps.
@@ -463,7 +336,7 @@ impl Link {
         let keyed = self.transport.peers.keys.has(&self.net, self.remote_ip());
         let ours = hello(&self.transport, keyed).encode();
         self.says(keyed, &ours);
-        match id.connect(&conn_params(&ours)) {
+        match id.connect(&conn_params(&ours, READS)) {
             // An iWARP device's source port is one of TCP, which the connection manager knows
             // nothing of: the link is made again from the next port.
             Err(e) if e == EADDRINUSE || e == EADDRNOTAVAIL => {
@@ -474,7 +347,7 @@ impl Link {
         }
     }
 
-    fn rejected(&self, reason: i32, private_data: Option<&[u8]>) -> Failure {
+    fn failure_of_rejection(&self, reason: i32, private_data: Option<&[u8]>) -> Failure {
         match (reason, private_data) {
             (NO_SERVICE | NO_TCP_SERVICE, None) => Failure::Refused(Refusal::NoListener),
             // The hello in the rejection tells whether the peer lacks room or a common version.
@@ -512,56 +385,7 @@ impl CmHandler for Link {
     fn event(this: ArcBorrow<'_, Self>, id: &Id, event: CmEvent<'_>) {
         let link: Arc<Link> = this.into();
         let name = name_of(&event);
-        if matches!(event, CmEvent::AddrChange) {
-            link.transport.ways_changed();
-        }
-        let result = match event {
-            CmEvent::AddrResolved => id.resolve_route(ROUTE_MS),
-            CmEvent::RouteResolved => link.route_resolved(),
-            CmEvent::Established {
-                private_data,
-                peer_qp,
-            } => link.established(private_data, peer_qp),
-            CmEvent::AddrError(status) if Error::from_errno(status) == ETIMEDOUT => {
-                link.resolve_again()
-            }
-            CmEvent::AddrError(status) | CmEvent::RouteError(status) => {
-                Err(Error::from_errno(status))
-            }
-            // The peer's reply to our reply was lost, but a message of it has arrived.
-            CmEvent::Unreachable if link.state() == LinkState::Up => Ok(()),
-            CmEvent::ConnectError | CmEvent::Unreachable => Err(EHOSTUNREACH),
-            CmEvent::Rejected { reason: STALE, .. } => {
-                link.fail_stale();
-                Ok(())
-            }
-            CmEvent::Rejected {
-                reason,
-                private_data,
-            } => {
-                link.fail(link.rejected(reason, private_data));
-                Ok(())
-            }
-            // No connect was told anything yet, so the link can be made again.
-            CmEvent::AddrChange if link.state() == LinkState::Connecting => {
-                link.fail_stale();
-                Ok(())
-            }
-            CmEvent::Disconnected if link.is_proving() => {
-                link.unproved(Unproved::RefusedThere);
-                Ok(())
-            }
-            // The peer has ended the link, or the route to it has changed.
-            CmEvent::Disconnected | CmEvent::AddrChange => Err(ECONNRESET),
-            CmEvent::DeviceRemoval => Err(ENODEV),
-            CmEvent::TimewaitExit => Ok(()),
-            // These do not occur with a queue pair that the connection manager runs, or are
-            // unknown.
-            CmEvent::ConnectRequest { .. } | CmEvent::ConnectResponse | CmEvent::Other => {
-                Err(EPROTO)
-            }
-        };
-        match result {
+        match qp_link::handle(&link, id, event) {
             Ok(()) => {}
             Err(e) if e == EDQUOT => link.fail_quota(),
             Err(e) => link.fail_and_log(failure_of(e), name),
@@ -569,8 +393,33 @@ impl CmHandler for Link {
     }
 }
 
-impl Link {
-    fn established(self: &Arc<Self>, private_data: &[u8], peer_qp: u32) -> Result {
+impl QpLink for Link {
+    fn id(&self) -> &LinkId {
+        &self.cm
+    }
+
+    fn start_connecting(self: &Arc<Self>) {
+        self.start();
+    }
+
+    fn is_connected(&self) -> bool {
+        self.state() == LinkState::Up
+    }
+
+    /// In the thread that resolves the routes of the whole machine, which waits for no pool to be
+    /// made: a worker does, and goes on.
+    fn route_resolved(self: &Arc<Self>) -> Result {
+        let id = self.cm.get().ok_or(ENOTCONN)?;
+        let dev = device_of(&self.transport, &id)?;
+        if dev.is_untried() {
+            self.tries_again.xchg(true, Full);
+            self.start();
+            return Ok(());
+        }
+        self.on_route(&id, &dev.made_pool()?)
+    }
+
+    fn established(self: &Arc<Self>, _id: &Id, private_data: &[u8], peer_qp: u32) -> Result {
         // The list may have changed since.
         if !self.transport.peers.allow(&self.net, self.remote_ip()) {
             self.fail(Failure::Denied);
@@ -595,21 +444,38 @@ impl Link {
         }
         Ok(())
     }
+
+    fn rejected(self: &Arc<Self>, reason: i32, private_data: Option<&[u8]>) -> Result {
+        match reason {
+            STALE => self.fail_stale(),
+            _ => self.fail(self.failure_of_rejection(reason, private_data)),
+        }
+        Ok(())
+    }
+
+    fn disconnected(self: &Arc<Self>) -> Result {
+        if !self.is_proving() {
+            return Err(ECONNRESET);
+        }
+        self.unproved(Unproved::RefusedThere);
+        Ok(())
+    }
+
+    fn address_changed(self: &Arc<Self>) -> Result {
+        self.transport.ways_changed();
+        if self.state() != LinkState::Connecting {
+            return Err(ECONNRESET);
+        }
+        // No connect was told anything yet, so the link can be made again.
+        self.fail_stale();
+        Ok(())
+    }
 }
 
 /// Accepts the links that other hosts make to a network namespace.
 pub(crate) struct Listener {
     transport: Arc<Transport>,
     net: Net,
-}
-
-/// The ids that accept links in a network namespace, until it is dropped. There is one for each
-/// address family: iWARP devices listen with a socket for each, and one id for both would report
-/// IPv4 addresses as v4-mapped.
-pub(crate) struct Listening {
-    _v4: CmId,
-    /// None where the kernel has no IPv6.
-    _v6: Option<CmId>,
 }
 
 impl Listener {
@@ -633,26 +499,14 @@ impl Listener {
     }
 
     fn open(transport: &Arc<Transport>, net: &Net) -> Result<Listening> {
-        let v4 = Self::open_for(transport, net, Ip::ANY_V4)?;
-        let v6 = match Self::open_for(transport, net, Ip::ANY) {
-            Err(e) if e == EAFNOSUPPORT => None,
-            id => Some(id?),
-        };
-        Ok(Listening { _v4: v4, _v6: v6 })
-    }
-
-    fn open_for(transport: &Arc<Transport>, net: &Net, any: Ip) -> Result<CmId> {
-        let listener = Self {
-            transport: transport.clone(),
-            net: net.clone(),
-        };
-        let id = CmId::new(net, Arc::new(listener, GFP_KERNEL)?)?;
-        STATS.resources_made.add(1);
         let port = params::SERVICE_PORT.get() as u16;
-        id.set_afonly(true)?;
-        id.bind_addr(to_cm(any, port))?;
-        id.listen(64)?;
-        Ok(id)
+        Listening::new(net, port, 64, || {
+            let listener = Self {
+                transport: transport.clone(),
+                net: net.clone(),
+            };
+            Ok(Arc::new(listener, GFP_KERNEL)?)
+        })
     }
 
     fn request(&self, id: CmId, private_data: &[u8], peer_qp: u32) -> Result {
@@ -718,7 +572,7 @@ impl Listener {
         self.transport.add_link(link)?;
         since.check(link)?;
         self.transport.probe_links(&self.net, link.remote_ip());
-        id.accept(&conn_params(ours))
+        id.accept(&conn_params(ours, READS))
     }
 }
 

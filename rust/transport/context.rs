@@ -14,7 +14,7 @@ use kernel::sync::atomic::Atomic;
 use kernel::sync::{new_mutex, Arc, Mutex};
 use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork};
 
-use super::cm::{Listener, Listening};
+use super::cm::Listener;
 use super::conn_table::Table;
 use super::connects::ConnectRequest;
 use super::dgram::DgramReceiver;
@@ -31,6 +31,7 @@ use crate::pool::quota::{Quotas, Room};
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
 use crate::proto::wire::Refusal;
+use crate::qp_link::Listening;
 
 /// Work item: checks the timers of connections.
 pub(super) const TIMERS: u64 = 0;

@@ -37,7 +37,6 @@ use super::links::Asker;
 use super::proof::LinkProof;
 use super::sched::Channels;
 use super::tx::{TxBuffers, TxSlot, CONTROL_SLOTS, CONTROL_WRS};
-use crate::ib::cm::CmId;
 use crate::ib::cq::Cq;
 use crate::ib::qp::Qp;
 use crate::kern::fault;
@@ -59,6 +58,7 @@ use crate::proto::proof;
 use crate::proto::quota::Holder;
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{Agreed, Hello, Versions, FEATURES};
+use crate::qp_link::LinkId;
 use crate::stats::Counter;
 
 /// The number of a user that no user has.
@@ -140,8 +140,6 @@ pub(crate) struct Link {
     awaits_blocks: Atomic<bool>,
     /// The work item that connects looks for blocks again.
     pub(super) tries_again: Atomic<bool>,
-    /// Timeout of the last attempt to resolve the peer's address, in milliseconds.
-    pub(super) resolve_ms: Atomic<u32>,
     /// Changes under `tx`.
     pub(crate) tx_bytes: Counter,
     /// Changes under `drain`.
@@ -151,7 +149,7 @@ pub(crate) struct Link {
     #[pin]
     pub(super) tx: SpinLock<Tx>,
     #[pin]
-    pub(super) cm: Mutex<Option<Arc<CmId>>>,
+    pub(super) cm: LinkId,
     /// Serialises polling of the completion queue. Guards a copy of `Tx::queues`, which is made
     /// when the link is up.
     #[pin]
@@ -397,7 +395,6 @@ impl Link {
                 routed: Atomic::new(false),
                 awaits_blocks: Atomic::new(false),
                 tries_again: Atomic::new(false),
-                resolve_ms: Atomic::new(0),
                 tx_bytes: Counter::new(),
                 rx_bytes: Counter::new(),
                 waits: Counter::new(),
@@ -446,7 +443,7 @@ impl Link {
                     cork_had_last: false,
                     draining: false,
                 }, "zrs_link::tx"),
-                cm <- new_mutex!(None, "zrs_link::cm"),
+                cm <- LinkId::new(),
                 drain <- new_mutex!(None, "zrs_link::drain"),
                 proof <- new_mutex!(LinkProof::new(), "zrs_link::proof"),
                 pollers <- crate::new_wait_queue!("zrs_link::pollers"),

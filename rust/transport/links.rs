@@ -13,7 +13,6 @@ use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
 
-use super::cm::RESERVED_PORTS;
 use super::context::{Transport, IDLE_LINKS, KEEPALIVE};
 use super::link::{Link, LinkState};
 use crate::kern::errno::EDQUOT;
@@ -27,6 +26,7 @@ use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
 use crate::proto::half_made::{self, Bounds, HalfMade, Verdict};
 use crate::proto::quota::{Holder, Shares};
+use crate::qp_link::RESERVED_PORTS;
 
 /// Source ports of a network namespace that are for the administrator's links.
 const ADMIN_PORTS: u32 = 32;

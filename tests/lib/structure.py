@@ -74,8 +74,7 @@ STATICS = {
     # The lock of searches for contiguous memory, of which there is one in the machine.
     "kern/contig.rs": "SEARCH DONE",
     # Where the next search for a free source port begins, and the last number of a link.
-    "transport/cm.rs": "NEXT",
-    "memnode/cm.rs": "NEXT",
+    "qp_link/id.rs": "NEXT",
     "transport/link.rs": "LAST",
 }
 declared = {}
@@ -98,10 +97,11 @@ USES = {
     "stats": "kern",
     "params": "kern proto",
     "pool": "ib kern params proto stats uapi",
-    "transport": "ib kern params pool proto stats uapi",
+    "qp_link": "ib kern params proto stats",
+    "transport": "ib kern params pool proto qp_link stats uapi",
     "socket": "kern params pool proto stats transport uapi",
     "dgram": "kern params proto socket.owner socket.ports socket.tcp stats transport uapi",
-    "memnode": "ib kern params proto stats transport uapi",
+    "memnode": "ib kern params proto qp_link stats transport uapi",
     "module": "dgram ib kern memnode params pool socket transport",
     "ctl": "dgram ib kern memnode params pool proto socket stats transport uapi",
     "zrs_main": "bindings ctl dgram ib kern memnode module params pool socket transport",

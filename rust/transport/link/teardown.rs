@@ -9,8 +9,6 @@ use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Full, Relaxed};
 use kernel::sync::Arc;
-use kernel::time::delay::fsleep;
-use kernel::time::Delta;
 use kernel::workqueue::WorkItem;
 
 use super::{Link, LinkState, Queues, BACKSTOP, RESCHEDULE, TEARDOWN};
@@ -21,18 +19,13 @@ use crate::pool::lessee::{BlockUser, KeyHolder};
 use crate::pool::receives::Receives;
 use crate::pool::window::WindowUse;
 use crate::proto::receives::Ending;
+use crate::qp_link::{break_off, drain};
 use crate::transport::backlog::Backlog;
 use crate::transport::dgram::DGRAM_STALL;
 use crate::transport::sched::Channels;
 
 /// Flag in the count of a link's blocks: the link receives no more data.
 pub(super) const ENDED: u32 = 1 << 31;
-
-/// How often the teardown of a link polls for outstanding completions; it sleeps [`DRAIN_INTERVAL`]
-/// in between.
-const DRAIN_ATTEMPTS: u32 = 200;
-/// See [`DRAIN_ATTEMPTS`].
-const DRAIN_INTERVAL: Delta = Delta::from_millis(5);
 
 impl Link {
     /// Blocks that hold unread data of this link.
@@ -55,7 +48,7 @@ impl Link {
         // Receives are taken only by a queue pair that is connected.
         let used = self.accepted || self.tx.lock().was_up;
         let rx = &queues.rx;
-        for _ in 0..DRAIN_ATTEMPTS {
+        let ending = drain(|| {
             // Before the completions are taken: none comes after it.
             let last = self.last_receive.load(Acquire);
             self.drain(usize::MAX, &mut Backlog::default());
@@ -68,27 +61,21 @@ impl Link {
                 true => last || !used,
                 false => rx.is_empty(),
             };
-            if sent && received {
-                return match (used, queues.verbs.pd.device().is_soft_roce()) {
-                    (false, _) => Ending::Unused,
-                    (true, true) => Ending::InMessage,
-                    (true, false) => Ending::Complete,
-                };
-            }
-            fsleep(DRAIN_INTERVAL);
-        }
-        Ending::Silent
+            let soft_roce = queues.verbs.pd.device().is_soft_roce();
+            (sent && received).then_some(match (used, soft_roce) {
+                (false, _) => Ending::Unused,
+                (true, true) => Ending::InMessage,
+                (true, false) => Ending::Complete,
+            })
+        });
+        ending.unwrap_or(Ending::Silent)
     }
 
     /// Tears down a link whose state is Down. Sleeps.
     fn take_down(self: &Arc<Self>) {
         let queues = self.tx.lock().queues.clone();
         if let Some(queues) = &queues {
-            let id = self.cm.lock().clone();
-            if let Some(id) = id {
-                let _ = id.disconnect();
-            }
-            let _ = queues.qp.set_error();
+            break_off(&self.cm, &queues.qp);
             let ending = self.await_last(queues);
             if let Some(receives) = &mut self.tx.lock().receives {
                 receives.ended(ending);
@@ -115,7 +102,7 @@ impl Link {
         let own = self.tx.lock().queues.take();
         drop((own, kept));
         drop(drained);
-        let id = self.cm.lock().take();
+        let id = self.cm.end();
         // The last references to the queue pair but those of `receives`. Dropping both destroys it,
         // after which the device accesses none of the link's memory. The id goes next; its
         // destruction waits for its handlers.

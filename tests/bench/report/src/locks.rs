@@ -32,7 +32,7 @@ enum Scope {
 type Class = (Owner, Scope);
 
 /// ZRS's locks, by the beginnings of their names.
-const ZRS: [(&str, Scope); 27] = [
+const ZRS: [(&str, Scope); 28] = [
     ("zrs_transport::", Scope::Machine),
     ("zrs_sockets::", Scope::Machine),
     ("zrs_net_table::", Scope::Machine),
@@ -52,6 +52,7 @@ const ZRS: [(&str, Scope); 27] = [
     ("zrs_mr_pool::", Scope::Device),
     ("zrs_extent::", Scope::Device),
     ("zrs_link::", Scope::Less),
+    ("zrs_link_id", Scope::Less),
     ("zrs_opening::", Scope::Less),
     ("zrs_cm_id", Scope::Less),
     ("zrs_window::", Scope::Less),
