@@ -181,7 +181,7 @@ writable_uint_param!(
     KEEPALIVE
 );
 writable_uint_param!(
-    /// How long a peer may leave probes unanswered, or all messages unacknowledged, before its link
+    /// How long a peer may leave probes unanswered, or messages without a receive, before its link
     /// is ended, in milliseconds.
     DEAD_MS, "dead_ms", 30000, 1, 86_400_000,
     "time without an answer after which a peer is taken for dead, milliseconds (default 30000)",
@@ -400,6 +400,16 @@ pub(crate) const LIMITS: channel::Limits = channel::Limits {
 pub(crate) fn ack_timeout() -> u8 {
     let ns = u64::from(ACK_TIMEOUT_MS.get()) * 1_000_000;
     ns.div_ceil(4096).next_power_of_two().trailing_zeros() as u8
+}
+
+/// The longest time in which a queue pair gives up a peer whose device does not answer, in
+/// milliseconds: devices round the timeout up to a power of two.
+pub(crate) fn give_up_ms() -> u32 {
+    let attempts = RETRY_COUNT.get().saturating_add(1);
+    ACK_TIMEOUT_MS
+        .get()
+        .saturating_mul(2)
+        .saturating_mul(attempts)
 }
 
 /// Refuses values that cannot work, and logs the parameter. Writable parameters are checked at each

@@ -22,7 +22,7 @@ use crate::ib::mr_pool::MrPool;
 use crate::ib::pd::Pd;
 use crate::ib::qp::QpCaps;
 use crate::kern::contig::ContigPages;
-use crate::kern::errno::{EADDRNOTAVAIL, ECONNREFUSED, ECONNRESET, ENOBUFS, EPROTO};
+use crate::kern::errno::{EADDRINUSE, EADDRNOTAVAIL, ECONNREFUSED, ECONNRESET, ENOBUFS, EPROTO};
 use crate::params;
 use crate::proto::addr::Ip;
 use crate::proto::link_flow::LinkFlow;
@@ -304,8 +304,12 @@ impl Listener {
     /// Listens in the namespace of `host`. The handlers take the host's lock. Sleeps. EACCES
     /// without CAP_NET_BIND_SERVICE, EADDRINUSE.
     pub(super) fn start(host: &Arc<Host>) -> Result<Listening> {
-        Listening::new(&host.net, service_port(), 16, || {
+        let listening = Listening::new(&host.net, service_port(), 16, || {
             Ok(Arc::new(Self { host: host.clone() }, GFP_KERNEL)?)
+        });
+        listening.map_err(|e| match e {
+            e if e == EADDRNOTAVAIL => EADDRINUSE,
+            e => e,
         })
     }
 }

@@ -56,10 +56,7 @@ const KEY_WAIT_NS: u64 = 10_000_000_000;
 
 /// [`KEY_WAIT_NS`], or longer if a queue pair waits longer for a peer that does not answer.
 fn key_wait_ns() -> u64 {
-    let attempts = u64::from(params::RETRY_COUNT.get()) + 1;
-    // Devices round the time up to a power of two.
-    let ns = u64::from(params::ACK_TIMEOUT_MS.get()) * 2_000_000 * attempts;
-    KEY_WAIT_NS.max(ns)
+    KEY_WAIT_NS.max(u64::from(params::give_up_ms()) * 1_000_000)
 }
 
 /// The smallest window, in pages.

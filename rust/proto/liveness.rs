@@ -16,9 +16,10 @@
 pub struct Intervals {
     /// Interval of checks, in milliseconds; 0: none.
     pub every_ms: u32,
-    /// How long the peer may leave a probe without an answer, or our messages without an
-    /// acknowledgement, in milliseconds.
+    /// How long the peer may leave a probe without an answer, in milliseconds.
     pub dead_ms: u32,
+    /// How long the peer may leave our messages without an acknowledgement, in milliseconds.
+    pub stalled_ms: u32,
 }
 
 /// The state of a link at a check.
@@ -26,7 +27,7 @@ pub struct Intervals {
 pub struct Carried {
     /// The link carries a user that needs a peer.
     pub needs_peer: bool,
-    /// The device has yet to complete a message.
+    /// The device has yet to complete a message whose completion it signals.
     pub in_flight: bool,
     /// Number of the last message that has completed.
     pub completed: u64,
@@ -37,7 +38,7 @@ pub struct Carried {
 pub struct Liveness {
     /// A message has come since the last check.
     rx_seen: bool,
-    /// A datagram was sent since the last check that found traffic.
+    /// A datagram was sent since the last message of the peer.
     dgram_sent: bool,
     /// The last check that found traffic.
     last_rx: u64,
@@ -88,7 +89,7 @@ pub enum Action {
     Notify(Silence),
     /// The peer does not answer.
     Dead,
-    /// The peer sends, but no message to it completes.
+    /// No message to the peer completes, whether or not it sends.
     Stalled,
 }
 
@@ -124,6 +125,7 @@ impl Liveness {
     /// A message has come from the peer.
     pub fn on_rx(&mut self) {
         self.rx_seen = true;
+        self.dgram_sent = false;
     }
 
     /// A datagram was sent to the peer: until one of its messages comes, a peer is needed.
@@ -155,15 +157,20 @@ impl Liveness {
         sooner || earlier
     }
 
-    /// Whether no message has completed for `dead_ms`, although the device has some.
-    fn is_stalled(&mut self, now: u64, dead_ms: u32, carried: Carried) -> bool {
+    /// [`Carried::completed`] at the last check.
+    pub fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    /// Whether no message has completed for `stalled_ms`, although the device has some.
+    fn is_stalled(&mut self, now: u64, stalled_ms: u32, carried: Carried) -> bool {
         let progress = core::mem::replace(&mut self.completed, carried.completed);
         if !carried.in_flight {
             self.stalled_at = None;
         } else if self.stalled_at.is_none() || progress != carried.completed {
             self.stalled_at = Some(now);
         }
-        let stalled = |at| now.saturating_sub(at) >= ns(dead_ms);
+        let stalled = |at| now.saturating_sub(at) >= ns(stalled_ms);
         self.stalled_at.is_some_and(stalled)
     }
 
@@ -183,12 +190,11 @@ impl Liveness {
             return Action::Wait(self.due);
         }
         self.due = next;
-        if self.is_stalled(now, pace.dead_ms, carried) {
+        if self.is_stalled(now, pace.stalled_ms, carried) {
             return Action::Stalled;
         }
         let needed = carried.needs_peer || self.dgram_sent;
         if core::mem::take(&mut self.rx_seen) || !needed {
-            self.dgram_sent = false;
             self.probed_at = None;
             self.last_rx = now;
             return Action::Wait(next);

@@ -9,7 +9,7 @@ use kernel::sync::Arc;
 
 use super::address::to_cm;
 use crate::ib::cm::{CmHandler, CmId};
-use crate::kern::errno::{EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT};
+use crate::kern::errno::EAFNOSUPPORT;
 use crate::kern::net::Net;
 use crate::proto::addr::Ip;
 use crate::stats::STATS;
@@ -25,7 +25,8 @@ pub(crate) struct Listening {
 
 impl Listening {
     /// Listens on `port` of `net`. Each request goes to a handler that `handler` makes, one for
-    /// each address family. Sleeps. EACCES without CAP_NET_BIND_SERVICE, EADDRINUSE, ENOMEM.
+    /// each address family. Sleeps. EACCES without CAP_NET_BIND_SERVICE, ENOMEM. If the port is in
+    /// use, EADDRNOTAVAIL, as the address is unspecified.
     pub(crate) fn new<H: CmHandler>(
         net: &Net,
         port: u16,
@@ -36,11 +37,7 @@ impl Listening {
             let id = CmId::new(net, handler()?)?;
             STATS.resources_made.add(1);
             id.set_afonly(true)?;
-            // If the port is in use, the core returns EADDRNOTAVAIL, as the address is any.
-            id.bind_addr(to_cm(any, port)).map_err(|e| match e {
-                e if e == EADDRNOTAVAIL => EADDRINUSE,
-                e => e,
-            })?;
+            id.bind_addr(to_cm(any, port))?;
             id.listen(backlog)?;
             Ok(id)
         };

@@ -36,14 +36,17 @@ impl Link {
     /// ends the link when it has not answered, or taken a message, for too long. Returns when to
     /// check again, if at all. Times are in nanoseconds of the monotonic clock. Sleeps.
     pub(crate) fn check_keepalive(self: &Arc<Self>, now: u64) -> Option<u64> {
+        let dead_ms = params::DEAD_MS.get();
         let pace = Intervals {
             every_ms: params::HEARTBEAT_MS.get(),
-            dead_ms: params::DEAD_MS.get(),
+            dead_ms,
+            // Not before the device has given up to repeat a lost packet.
+            stalled_ms: dead_ms.max(params::give_up_ms()),
         };
-        let action = {
+        let (action, completed, flush) = {
             let tx = &mut *self.tx.lock();
             let carried = Carried {
-                // No connection needs the peer of a link without channels, which will end soon.
+                // No connection needs the peer of a link without channels.
                 needs_peer: match tx.state {
                     LinkState::Connecting => false,
                     LinkState::Up => !tx.channels.is_empty(),
@@ -52,10 +55,16 @@ impl Link {
                 in_flight: tx.done < tx.signaled_seq,
                 completed: tx.done,
             };
+            // That unsignaled messages arrive is known by a signaled one behind them.
+            let flush = tx.unsignaled > 0 && tx.done == tx.liveness.completed();
+            tx.signal_wanted |= flush;
             let action = tx.liveness.check(now, pace, carried);
             tx.ping_pending |= matches!(action, Action::Probe(_) | Action::Notify(_));
-            action
+            (action, tx.done, flush)
         };
+        if flush {
+            self.transmit();
+        }
         match action {
             Action::Never => None,
             Action::Wait(due) => Some(due),
@@ -73,6 +82,11 @@ impl Link {
                 None
             }
             Action::Stalled => {
+                // Completions may wait for a processor.
+                self.run_completions();
+                if self.last_completed() != completed {
+                    return Some(now);
+                }
                 self.fail_and_log(Failure::TimedOut, "its peer takes no messages");
                 None
             }

@@ -10,8 +10,8 @@
 //! item does the rest: it drains the completion queue, notifies the channels, and destroys the
 //! queue pair, the id and the memory. So a handler never destroys an object that it is working on.
 //!
-//! Locks: `cm` (mutex) is taken before `tx`; `drain` (mutex) before both. For the order with the
-//! locks of sockets see `socket.rs`.
+//! Locks: `drain` (mutex) is taken before `tx`. For the order with the locks of sockets see
+//! `socket.rs`.
 
 #![deny(unsafe_code)]
 

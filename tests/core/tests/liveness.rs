@@ -10,11 +10,13 @@ const MS: u64 = 1_000_000;
 const PACE: Intervals = Intervals {
     every_ms: 10_000,
     dead_ms: 30_000,
+    stalled_ms: 40_000,
 };
 /// Only connections ask.
 const NEVER: Intervals = Intervals {
     every_ms: 0,
     dead_ms: 86_400_000,
+    stalled_ms: 86_400_000,
 };
 
 /// A link with a channel, and one without.
@@ -213,10 +215,10 @@ fn a_peer_that_sends_and_takes_nothing_is_dead() {
     for n in 10..20 {
         assert_eq!(check(n, UNUSED), Action::Wait((n + 1) * period));
     }
-    for n in 20..23 {
+    for n in 20..24 {
         assert_eq!(check(n, in_flight(0)), Action::Wait((n + 1) * period));
     }
-    assert_eq!(check(23, in_flight(0)), Action::Stalled);
+    assert_eq!(check(24, in_flight(0)), Action::Stalled);
 }
 
 // rows: B12 Z7
@@ -238,12 +240,16 @@ fn a_datagram_needs_a_peer_until_one_comes_back() {
         let next = Action::Wait((n + 1) * period);
         assert_eq!(liveness.check(n * period, PACE, UNUSED), next);
     }
+    // A message that came before it does not count.
+    liveness.on_rx();
     liveness.on_dgram_sent();
-    for n in 10..13 {
+    let next = Action::Wait(11 * period);
+    assert_eq!(liveness.check(10 * period, PACE, UNUSED), next);
+    for n in 11..14 {
         let next = Action::Probe((n + 1) * period);
         assert_eq!(liveness.check(n * period, PACE, UNUSED), next);
     }
-    assert_eq!(liveness.check(13 * period, PACE, UNUSED), Action::Dead);
+    assert_eq!(liveness.check(14 * period, PACE, UNUSED), Action::Dead);
 }
 
 // rows: B12

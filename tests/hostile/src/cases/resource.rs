@@ -112,15 +112,16 @@ fn no_receives(w: &mut World) -> Outcome {
     expect_end(&mut stream, &[], &[libc::ECONNRESET])
 }
 
-/// We post no receive, and go on sending. The module's `dead_ms` has to be shorter than the limit.
-fn takes_nothing(w: &mut World) -> Outcome {
+/// We post no receive, and go on sending; with `fill`, the program sends until the module's credit
+/// is used up. The module's `dead_ms` has to be shorter than the limit.
+fn takes_nothing(w: &mut World, fill: bool) -> Outcome {
     let victim = w.listen()?;
     let mut peer = w.link_as(hello(), false)?;
     let h = peer.connect_header(victim.port);
     peer.send(h, &[])?;
     let mut stream = victim.accept(w)?;
     stream.set_write_timeout(Some(Duration::from_millis(500)))?;
-    while stream.write_all(&[b'x'; 100]).is_ok() {}
+    while fill && stream.write_all(&[b'x'; 100]).is_ok() {}
     let beat = Header::new(Type::Heartbeat, NONE, NONE);
     let end = Instant::now() + w.limit(20);
     while peer.closed(Duration::from_millis(200)).is_none() {
@@ -388,7 +389,8 @@ pub const CASES: &[Case] = &[
     whole("resource/links", links),
     slow("named/half-messages", half_messages),
     slow("named/overrun", overrun),
-    slow("named/takes-nothing", takes_nothing),
+    slow("named/takes-nothing", |w| takes_nothing(w, true)),
+    slow("named/takes-nothing-idle", |w| takes_nothing(w, false)),
     whole("resource/unread-of-former-links", unread_of_former_links),
     slow("resource/no-end", no_end),
     whole("killed/asking", |w| killed(w, pose::Pose::Asking)),
