@@ -16,7 +16,6 @@ use crate::kern::contig::copy_payload;
 use crate::kern::errno::{EHOSTUNREACH, EMSGSIZE, ENOPROTOOPT, EOPNOTSUPP};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::msg::SendMsg;
-use crate::kern::sock::opt::OptIn;
 use crate::kern::sock::Sk;
 use crate::proto::dgram::destination::len_max;
 use crate::proto::dgram::segment::segments;
@@ -83,9 +82,7 @@ impl UdpOptions {
 
 impl DgramSock {
     /// Sets an option of level SOL_UDP. EINVAL, ENOPROTOOPT. Sleeps.
-    pub(super) fn set_udp_option(self: &Arc<Self>, sk: &Sk, name: i32, val: &OptIn<'_>) -> Result {
-        // As UDP does, before it looks at the name.
-        let value = val.read::<i32>()?;
+    pub(super) fn set_udp_value(self: &Arc<Self>, sk: &Sk, name: i32, value: i32) -> Result {
         match name {
             UDP_SEGMENT => {
                 let size = u16::try_from(value).map_err(|_| EINVAL)?;

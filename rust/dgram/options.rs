@@ -56,14 +56,19 @@ impl DgramSock {
             // It would be of another family than this socket.
             return Err(ENOPROTOOPT);
         }
-        udp.set_option(level, name, val)?;
         if level == SOL_UDP {
+            // Read before: if it cannot be, UDP does not have it either.
             let value = val.read::<i32>()?;
+            udp.set_option(level, name, val)?;
             self.inner.lock().udp_holds.set(name, value);
+            let sk = self.sk()?;
+            let _ = self.set_udp_value(&sk, name, value);
+            return Ok(());
         }
+        udp.set_option(level, name, val)?;
         // The socket itself has to know some of them as well.
         match self.set_own_option(level, name, val) {
-            Err(e) if e == ENOMEM => Err(e),
+            Err(e) if e == ENOMEM || e == EFAULT => Err(e),
             _ => Ok(()),
         }
     }
@@ -86,7 +91,8 @@ impl DgramSock {
                 Err(e) if e == ENOPROTOOPT && val.read::<i32>() == Err(EFAULT) => Err(EFAULT),
                 done => done,
             },
-            (SOL_UDP, _) => self.set_udp_option(&sk, name, val),
+            // As UDP does, it reads the value before it looks at the name.
+            (SOL_UDP, _) => self.set_udp_value(&sk, name, val.read::<i32>()?),
             _ => Err(ENOPROTOOPT),
         }
     }

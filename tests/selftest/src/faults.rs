@@ -23,12 +23,12 @@ use crate::support::raw;
 #[derive(clap::Args)]
 pub struct Args {
     /// calls: each call with its Nth allocation failing; datagrams: the same calls on datagram
-    /// sockets; beside: the calls on sockets with TCP beside ZRS; memory: the calls of memory nodes;
+    /// sockets; companion: on those with UDP inside; beside: the calls on sockets with TCP beside ZRS; memory: the calls of memory nodes;
     /// points: the module's points, each at its Nth use in a connection's life; async: allocations
     /// in work items and handlers; memory-points, memory-async: the same in the life of regions;
     /// events: each event of the connection manager, to links in all their states
-    #[arg(long, value_parser = ["calls", "datagrams", "beside", "memory", "points", "async",
-        "memory-points", "memory-async", "events"])]
+    #[arg(long, value_parser = ["calls", "datagrams", "companion", "beside", "memory",
+        "points", "async", "memory-points", "memory-async", "events"])]
     what: String,
     /// Host B
     #[arg(long, default_value = "10.77.0.2")]
@@ -64,7 +64,7 @@ fn run_all(args: &Args, checks: &mut Checks) -> Result<(), String> {
     raw::lock_memory().map_err(|e| format!("mlockall: {e}"))?;
     let world = pair::World::new(args.addr, args.scale, args.beside).map_err(io)?;
     match args.what.as_str() {
-        "calls" | "datagrams" | "beside" | "memory" => {
+        "calls" | "datagrams" | "companion" | "beside" | "memory" => {
             let nth = knobs::FailNth::open().map_err(io)?;
             let (full, only) = (args.full, args.only.clone());
             let mut calls = calls::Calls {
@@ -79,6 +79,7 @@ fn run_all(args: &Args, checks: &mut Checks) -> Result<(), String> {
             match args.what.as_str() {
                 "calls" => calls.all(),
                 "datagrams" => calls.datagrams(),
+                "companion" => calls.companion(),
                 "memory" => calls.memory(),
                 _ => calls.beside(),
             }

@@ -7,7 +7,7 @@
                                          and until FILE is there; all must come back as they were
   dgram.py memcached ADDRESS PORT FILE   a client of memcached by its binding to UDP: values are set and read back, some of
                                          which take several datagrams; for as long
-  dgram.py iperf FILE                    what iperf3 -u -J has said: all that was sent was received
+  dgram.py iperf FILE DROPS              what iperf3 -u -J has said: what was sent was received, but for DROPS datagrams
 
 The clients print the number of bytes that they sent.
 """
@@ -93,13 +93,16 @@ def memcached(address, port, enough):
     print(sent)
 
 
-def iperf(file):
+def iperf(file, drops):
     with open(file, encoding="utf-8") as result:
         end = json.load(result)["end"]
-    sent, received = end["sum_sent"], end["sum_received"]
-    # Its numbers of bytes may differ by the last datagram.
-    assert sent["packets"] == received["packets"] > 0 and received["lost_packets"] == 0, (sent, received)
-    print(sent["bytes"])
+    sent, received, drops = end["sum_sent"], end["sum_received"], int(drops)
+    # The server stops reading when the client has sent all: "packets" is the number of the last datagram that it has
+    # read, and "lost_packets" those before that one that it has not.
+    unread, lost = sent["packets"] - received["packets"], received["lost_packets"]
+    print(f"{sent['packets']} sent, {lost} lost, {drops} counted, {unread} not read in the end; {sent['bits_per_second']:.0f} bit/s")
+    assert sent["packets"] > 5000 and received["packets"] > 0 and unread >= 0, (sent, received)
+    assert drops - unread <= lost <= drops, (sent, received, drops)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use zrs_core::dgram::backlog::{Backlog, Waiting};
-use zrs_core::dgram::credit::{for_streams, has_room, Asking};
+use zrs_core::dgram::credit::{has_room, Asking};
 use zrs_core::dgram::stall::{Stall, Verdict};
 use zrs_core::dgram::wire::{
     fragment_count, fragments, Body, DgramHeader, Message, PortState, Ports, FEATURE, FRAGMENTS_MAX,
@@ -42,8 +42,10 @@ pub struct Up {
     pub next_id: u32,
     /// Datagrams that wait for room, in order, and until when.
     pub line: VecDeque<(Outgoing, u64)>,
-    /// SENDs that streams may post before the next datagram.
-    pub owed: u32,
+    /// SENDs that the last message has allowed to a stream that had none left; 0: it had some.
+    fresh: u32,
+    /// How many of them were posted for datagrams.
+    taken: u32,
 }
 
 pub enum LinkState {
@@ -59,8 +61,6 @@ pub struct Client {
     pub stall: Stall,
     /// There is a stream.
     pub stream: bool,
-    /// Stream messages and fragments sent while both wanted to send.
-    pub shared: (u64, u64),
     pub to_server: VecDeque<Packet>,
     pub to_client: VecDeque<Packet>,
 }
@@ -73,7 +73,6 @@ impl Client {
             backlog: Backlog::new(slots(backlog)),
             stall: Stall::default(),
             stream,
-            shared: (0, 0),
             to_server: VecDeque::new(),
             to_client: VecDeque::new(),
         }
@@ -87,7 +86,8 @@ impl Client {
             asking: Asking::default(),
             next_id: at,
             line: VecDeque::new(),
-            owed: 0,
+            fresh: 0,
+            taken: 0,
         };
         while let Some(waiting) = self.backlog.pop() {
             up.line.push_back((waiting, until));
@@ -96,6 +96,12 @@ impl Client {
     }
 
     fn post(up: &mut Up, to_server: &mut VecDeque<Packet>, out: Outgoing) {
+        if up.fresh > 0 {
+            up.taken += fragment_count(out.len);
+            // An eighth of the credit, which is half of what a peer tells of at a time.
+            let rest = up.fresh.checked_sub(up.taken).expect("credit");
+            assert!(rest >= up.flow.initial() / 8, "{rest} are left to a stream");
+        }
         let ports = Ports {
             dst: out.port,
             src: FIRST_PORT + out.sock as u16,
@@ -188,7 +194,6 @@ impl World {
         };
         // Those that wait go first.
         let room = up.line.is_empty() && has_room(&up.flow, fragment_count(len));
-        let room = room && !(client.stream && up.owed > 0);
         let verdict = client.stall.decide(room, now, stall);
         trace!(self, "{c}: {out:?} {verdict:?}");
         if matches!(verdict, Verdict::Wait { .. }) {
@@ -196,8 +201,8 @@ impl World {
         }
         match verdict {
             Verdict::Send => {
+                self.stats.beside_stream += u64::from(up.fresh > 0);
                 Client::post(up, &mut client.to_server, out);
-                Self::after_post(client, len);
             }
             Verdict::Drop => self.oracle.decided(tag, Fate::DroppedStalled),
             Verdict::Wait { until } if blocking => {
@@ -217,19 +222,26 @@ impl World {
         self.stats.sent += 1;
     }
 
-    fn after_post(client: &mut Client, len: u32) {
-        if let (true, LinkState::Up(up)) = (client.stream, &mut client.link) {
-            up.owed = fragment_count(len);
-            client.shared.1 += u64::from(up.owed);
+    /// The program of a stream sends: `pace` messages, and as many as there is room for while
+    /// datagrams wait.
+    fn stream_sends(&mut self, c: usize, pace: &mut u64) {
+        let client = &mut self.clients[c];
+        let LinkState::Up(up) = &mut client.link else {
+            return;
+        };
+        while client.stream && (*pace > 0 || !up.line.is_empty()) && up.flow.available(false) > 0 {
+            Client::post_stream(up, &mut client.to_server);
+            *pace = pace.saturating_sub(1);
+            self.stats.stream_messages += 1;
         }
     }
 
     /// Sends what waits, as far as there is room. A datagram that has waited long enough is
     /// dropped.
     pub fn pump(&mut self, c: usize) {
-        let (now, stall) = (self.now, self.cfg.stall);
-        // What the stream's program sends without being asked to.
+        let now = self.now;
         let mut pace = self.rng.below(self.cfg.pace);
+        let stream_first = self.rng.chance(50);
         let client = &mut self.clients[c];
         if let LinkState::Up(up) = &mut client.link {
             let over = |(_, until): &(Outgoing, u64)| now >= *until;
@@ -240,45 +252,13 @@ impl World {
             }
             up.line.retain(|waiting| !over(waiting));
         }
-        loop {
-            let LinkState::Up(up) = &mut client.link else {
-                return;
-            };
-            let streams_turn = up.owed > 0 || up.line.is_empty() && pace > 0;
-            if client.stream && streams_turn && up.flow.available(false) > 0 {
-                Client::post_stream(up, &mut client.to_server);
-                pace = pace.saturating_sub(1);
-                if up.owed > 0 {
-                    client.shared.0 += 1;
-                    up.owed -= 1;
-                }
-                self.stats.stream_messages += 1;
-                continue;
-            }
-            let Some((first, _)) = up.line.front().copied() else {
-                break;
-            };
-            let room = has_room(&up.flow, fragment_count(first.len));
-            // Datagrams that have no room leave the stream its part.
-            let waits_for_stream = client.stream && up.owed > 0;
-            match client.stall.decide(room && !waits_for_stream, now, stall) {
-                Verdict::Send => Client::post(up, &mut client.to_server, first),
-                Verdict::Drop => self.oracle.decided(first.tag, Fate::DroppedStalled),
-                Verdict::Wait { .. } => {
-                    Client::ask(up, &mut client.to_server, fragment_count(first.len));
-                    let part = 1..=for_streams(self.cfg.credit);
-                    if !(client.stream && part.contains(&up.flow.available(false))) {
-                        break;
-                    }
-                    Client::post_stream(up, &mut client.to_server);
-                    self.stats.stream_messages += 1;
-                    continue;
-                }
-            }
-            up.line.pop_front();
-            client.socks[first.sock].blocked_until = None;
-            Self::after_post(client, first.len);
+        // Whose thread runs first has the room.
+        if stream_first {
+            self.stream_sends(c, &mut pace);
         }
+        self.line_sends(c);
+        self.stream_sends(c, &mut pace);
+        let client = &mut self.clients[c];
         // The link has room again: its starved sockets become writable.
         if let LinkState::Up(up) = &mut client.link {
             let starved = client.socks.iter().any(|s| s.starved_until.is_some());
@@ -297,6 +277,31 @@ impl World {
         }
     }
 
+    /// The datagrams that wait are sent, as far as there is room.
+    fn line_sends(&mut self, c: usize) {
+        let (now, stall) = (self.now, self.cfg.stall);
+        let client = &mut self.clients[c];
+        let LinkState::Up(up) = &mut client.link else {
+            return;
+        };
+        while let Some((first, _)) = up.line.front().copied() {
+            let room = has_room(&up.flow, fragment_count(first.len));
+            match client.stall.decide(room, now, stall) {
+                Verdict::Send => {
+                    self.stats.beside_stream += u64::from(up.fresh > 0);
+                    Client::post(up, &mut client.to_server, first);
+                }
+                Verdict::Drop => self.oracle.decided(first.tag, Fate::DroppedStalled),
+                Verdict::Wait { .. } => {
+                    Client::ask(up, &mut client.to_server, fragment_count(first.len));
+                    break;
+                }
+            }
+            up.line.pop_front();
+            client.socks[first.sock].blocked_until = None;
+        }
+    }
+
     /// A message has arrived at a client.
     pub fn serve_client(&mut self, c: usize) {
         let client = &mut self.clients[c];
@@ -309,11 +314,18 @@ impl World {
         let decoded = Message::decode(&p.header, p.payload.len() as u32, FEATURE, false);
         let message = decoded.expect("the server keeps the rules");
         let hostile = self.cfg.hostile && c == 0;
+        let had_none = client.stream && up.flow.available(false) == 0;
         if up.flow.arrived(message.link_credit()).is_err() {
             // It has sent more than it may.
             assert!(hostile, "the server keeps the credit, too");
             return;
         }
+        let fresh = if had_none {
+            up.flow.available(false)
+        } else {
+            0
+        };
+        (up.fresh, up.taken) = (fresh, 0);
         up.flow.reposted();
         if let (Message::Dgram(h), false) = (message, hostile) {
             let Body::Port(ports, PortState::Closed) = h.body else {

@@ -12,6 +12,9 @@ pub struct Config {
     pub ports: u16,
     /// Credit of the links in both directions.
     pub credit: u32,
+    /// Blocks of the server's pool, and the part of them that unread datagrams may have, in percent.
+    pub blocks: u32,
+    pub lend_percent: u32,
     pub rcvbuf: u32,
     /// Slots of a receive queue at first.
     pub slots: usize,
@@ -41,11 +44,15 @@ const LONG: &[u32] = &[4097, 40_000, 65_507, 65_527];
 
 impl Config {
     pub fn new(rng: &mut Rng) -> Self {
+        let (clients, credit) = (rng.range(1, 3), rng.pick(&[32, 33, 64, 200]));
+        let more_links = rng.pick(&[0, 1, 1, 2]);
         Self {
-            clients: rng.range(1, 3) as usize,
+            clients: clients as usize,
             socks: rng.range(1, 4) as usize,
             ports: rng.range(1, 4) as u16,
-            credit: rng.pick(&[32, 33, 64, 200]),
+            credit,
+            blocks: credit * (clients as u32 + more_links),
+            lend_percent: rng.pick(&[0, 10, 25, 100]),
             rcvbuf: rng.pick(&[2304, 20_000, 212_992, 1 << 22]),
             slots: rng.pick(&[1, 4, 64]),
             blocking: rng.pick(&[0, 50, 100]),

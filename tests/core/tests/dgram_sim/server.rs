@@ -10,17 +10,19 @@ use std::collections::BTreeMap;
 use zrs_core::addr::{Addr, Bound, Ip};
 use zrs_core::dgram::assembly::{Arrived, Assembly};
 use zrs_core::dgram::credit::held_most;
+use zrs_core::dgram::lend::{place, whole_blocks, Lending, Place as Where};
 use zrs_core::dgram::receivers::{Entry, Place, Receiver, Receivers, Turn};
 use zrs_core::dgram::refusals::Refusals;
 use zrs_core::dgram::rx_queue::{Datagram, RxQueue, OVERHEAD};
 use zrs_core::dgram::wire::{
-    Body, DgramHeader, Fragment, Message, PortState, Ports, FEATURE, LEN_MAX,
+    Body, DgramHeader, Fragment, Message, PortState, Ports, FEATURE, FRAGMENT, LEN_MAX,
 };
 use zrs_core::link_flow::LinkFlow;
 use zrs_core::ports::{Map, NoMemory};
 use zrs_core::wire::{Header, Type, HEARTBEAT_ASKS};
 use zrs_core::{ChanId, Violation};
 
+use crate::config::Config;
 use crate::oracle::{Fate, Tag};
 use crate::world::{slots, trace, Packet, World, FIRST_PORT};
 
@@ -57,12 +59,29 @@ impl<K: Ord + Copy, V: Copy> Map<K, V> for Sorted<K, V> {
 
 type Table = Receivers<Sorted<Place, Entry<usize>>, Sorted<Turn, Place>, usize>;
 
-/// The bytes of a datagram: of each fragment, and how many blocks of the link they hold.
+/// The bytes of a datagram: those in blocks that are lent, and what is behind them.
 pub struct Held {
-    pub tag: Option<Tag>,
-    pub bytes: Vec<u8>,
-    pub link: (usize, u32),
-    pub blocks: u32,
+    tag: Option<Tag>,
+    blocks: Vec<Vec<u8>>,
+    rest: Vec<u8>,
+}
+
+impl Held {
+    /// A fragment has arrived.
+    fn add(&mut self, f: &Fragment, payload: &[u8]) {
+        match place(f, self.blocks.len()).expect("it has a place") {
+            Where::Block(at) => {
+                assert_eq!(payload.len(), FRAGMENT as usize, "older bytes show");
+                assert!(self.blocks[at].is_empty(), "it has bytes");
+                self.blocks[at] = payload.to_vec();
+            }
+            Where::Rest(range) => self.rest[range].copy_from_slice(payload),
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        [self.blocks.concat(), self.rest.clone()].concat()
+    }
 }
 
 /// A datagram that is not whole.
@@ -78,55 +97,76 @@ pub struct Sock {
     /// `None`: it is closed.
     pub queue: Option<Queue>,
     place: Place,
+    /// Its program has mapped receives.
+    maps: bool,
 }
 
 /// The server's end of a link.
 pub struct End {
-    /// Which of the client's links it is.
-    pub life: u32,
     pub flow: LinkFlow,
     assembly: Assembly<Partial>,
     refusals: Refusals,
     replies: Vec<DgramHeader>,
     /// The client has asked for credit.
     asked: bool,
-    /// Blocks that hold unread bytes, those of streams among them.
+    /// Blocks that hold unread bytes of a stream.
     pub held: u32,
-    pub held_by_stream: u32,
 }
 
 pub struct Server {
     pub table: Table,
     pub socks: Vec<Sock>,
     pub ends: Vec<Option<End>>,
-    pub lives: u32,
+    lending: Lending,
+    /// Blocks that unread datagrams have.
+    pub lent: u32,
     /// Drops that closed sockets had counted.
     pub drops: u64,
 }
 
 impl Server {
-    pub fn new(clients: usize) -> Self {
+    pub fn new(cfg: &Config) -> Self {
         Self {
             table: Receivers::new(Sorted(BTreeMap::new()), Sorted(BTreeMap::new())),
             socks: Vec::new(),
-            ends: (0..clients).map(|_| None).collect(),
-            lives: 0,
+            ends: (0..cfg.clients).map(|_| None).collect(),
+            lending: Lending {
+                blocks: cfg.blocks,
+                percent: cfg.lend_percent,
+                link: cfg.credit,
+            },
+            lent: 0,
             drops: 0,
         }
     }
 
     pub fn up(&mut self, c: usize, credit: u32, at: u32) {
-        self.lives += 1;
         self.ends[c] = Some(End {
-            life: self.lives,
             flow: LinkFlow::starting_at(credit, credit, at).expect("enough credit"),
             assembly: Assembly::default(),
             refusals: Refusals::default(),
             replies: Vec::new(),
             asked: false,
             held: 0,
-            held_by_stream: 0,
         });
+    }
+
+    /// Takes blocks for a datagram, at most `most`.
+    fn lend(&mut self, most: u32) -> u32 {
+        let Lending {
+            blocks,
+            percent,
+            link,
+        } = self.lending;
+        let promised = link * self.ends.iter().flatten().count() as u32;
+        let got = most.min(self.lending.more(self.lent, promised));
+        if got > 0 {
+            self.lent += got;
+            assert!(100 * self.lent <= blocks * percent, "too many are lent");
+            let taken = promised + self.lent;
+            assert!(taken + link <= blocks, "no blocks for another link");
+        }
+        got
     }
 
     fn is_open(&self, port: u16) -> bool {
@@ -152,10 +192,12 @@ impl World {
                 reuse_port: None,
             };
             let place = server.table.insert(0, port, receiver).expect("memory");
+            let maps = self.rng.chance(50);
             server.socks.push(Sock {
                 port,
                 queue: Some(RxQueue::new(slots(self.cfg.slots))),
                 place,
+                maps,
             });
             return;
         }
@@ -169,18 +211,8 @@ impl World {
                 self.oracle.decided(tag, Fate::Closed);
             }
             self.stats.closed_with_queue += 1;
-            self.give_back(&datagram.data);
+            self.server.lent -= datagram.data.blocks.len() as u32;
         }
-    }
-
-    /// Blocks are posted again.
-    fn give_back(&mut self, held: &Held) {
-        let (c, life) = held.link;
-        if let Some(end) = self.server.ends[c].as_mut().filter(|e| e.life == life) {
-            end.held -= held.blocks;
-            (0..held.blocks).for_each(|_| end.flow.reposted());
-        }
-        self.server_sends(c);
     }
 
     /// Sends answers and credit, as far as there is room.
@@ -236,23 +268,20 @@ impl World {
                     .expect("a client"),
                 usize::from(datagram.from.port - FIRST_PORT),
             );
-            self.oracle.received(tag, from, port, &datagram.data.bytes);
+            self.oracle
+                .received(tag, from, port, &datagram.data.bytes());
             self.stats.received += 1;
             self.stats.received_empty += u64::from(datagram.len == 0);
             self.stats.received_longest += u64::from(datagram.len == LEN_MAX);
         }
         assert_eq!(datagram.to, server_ip());
-        assert_eq!(datagram.data.bytes.len(), datagram.len as usize);
-        self.give_back(&datagram.data);
+        assert_eq!(datagram.data.bytes().len(), datagram.len as usize);
+        self.server.lent -= datagram.data.blocks.len() as u32;
     }
 
     /// A program reads a message of a stream.
     pub fn stream_is_read(&mut self, c: usize) {
-        if let Some(end) = self.server.ends[c]
-            .as_mut()
-            .filter(|e| e.held_by_stream > 0)
-        {
-            end.held_by_stream -= 1;
+        if let Some(end) = self.server.ends[c].as_mut().filter(|e| e.held > 0) {
             end.held -= 1;
             end.flow.reposted();
         }
@@ -282,11 +311,11 @@ impl World {
         end.flow.arrived(message.link_credit())?;
         let h = match message {
             Message::Stream(h) if h.kind == Type::Data && end.held < held_most(self.cfg.credit) => {
-                end.held_by_stream += 1;
                 end.held += 1;
                 return Ok(());
             }
             Message::Stream(h) => {
+                self.stats.copied += u64::from(h.kind == Type::Data);
                 end.asked |= h.kind == Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS;
                 end.flow.reposted();
                 return Ok(());
@@ -324,7 +353,6 @@ impl World {
 
     /// Whether a socket takes the datagram that begins with this fragment.
     fn begin(&mut self, c: usize, f: &Fragment, tag: Option<Tag>) -> Option<Partial> {
-        let life = self.server.ends[c].as_ref()?.life;
         let to = Addr::new(server_ip(), f.ports.dst);
         let from = Addr::new(client_ip(c), f.ports.src);
         let Some(sock) = self.server.table.find(0, to, from, 0) else {
@@ -347,13 +375,20 @@ impl World {
             self.dropped_full(tag);
             return None;
         }
+        let whole = if receiver.maps {
+            whole_blocks(f.total)
+        } else {
+            0
+        };
+        let lent = self.server.lend(whole);
+        self.stats.blocks_lent += u64::from(lent);
+        self.stats.blocks_short += u64::from(lent < whole);
         Some(Partial {
             sock,
             held: Held {
                 tag,
-                bytes: Vec::new(),
-                link: (c, life),
-                blocks: 0,
+                blocks: vec![Vec::new(); lent as usize],
+                rest: vec![0; (f.total - lent * FRAGMENT) as usize],
             },
         })
     }
@@ -371,17 +406,11 @@ impl World {
         let mut assembly = std::mem::take(&mut end.assembly);
         let arrived = assembly.arrived(f, || self.begin(c, f, p.tag));
         let end = self.server.ends[c].as_mut().expect("its link is up");
-        let crowded = end.held >= held_most(self.cfg.credit);
-        let mut add = |held: &mut Held| {
+        // The block is posted again, or an unused one if it is kept.
+        end.flow.reposted();
+        let add = |held: &mut Held| {
             assert_eq!(held.tag, p.tag, "fragments of one datagram");
-            held.bytes.extend_from_slice(&p.payload);
-            if crowded {
-                end.flow.reposted();
-                self.stats.copied += 1;
-            } else {
-                end.held += 1;
-                held.blocks += 1;
-            }
+            held.add(f, &p.payload);
         };
         let whole = match arrived {
             Ok(Arrived::Whole(mut partial)) => {
@@ -392,10 +421,7 @@ impl World {
                 add(&mut partial.held);
                 Ok(None)
             }
-            Ok(Arrived::Dropped) => {
-                end.flow.reposted();
-                Ok(None)
-            }
+            Ok(Arrived::Dropped) => Ok(None),
             Err(violation) => Err(violation),
         };
         end.assembly = assembly;
@@ -431,8 +457,8 @@ impl World {
         assert_eq!(pushed.is_err(), full, "SO_RCVBUF");
         if let Err(Datagram { data: held, .. }) = pushed {
             self.stats.full_at_last += 1;
+            self.server.lent -= held.blocks.len() as u32;
             self.dropped_full(held.tag);
-            self.give_back(&held);
         }
     }
 
@@ -441,7 +467,7 @@ impl World {
             self.oracle.decided(tag, Fate::Closed);
         }
         self.stats.closed_in_part += 1;
-        self.give_back(&held);
+        self.server.lent -= held.blocks.len() as u32;
     }
 
     /// The server's end of a link is gone, and the partial datagram with it.
@@ -451,6 +477,7 @@ impl World {
         };
         if let Some(Partial { held, .. }) = end.assembly.give_up() {
             self.stats.lost_in_part += 1;
+            self.server.lent -= held.blocks.len() as u32;
             lost.extend(held.tag);
         }
     }

@@ -2,11 +2,15 @@
 //! The calls of datagram sockets, from host A to host B: a datagram whose call succeeds arrives whole, and nothing of one
 //! whose call fails.
 
+mod companion;
+mod errors;
+mod parts;
+
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use zrs_sys::abi::{IPPROTO_ZRS, SOL_ZRS, ZRS_DGRAM_INFO};
+use zrs_sys::abi::{zrs_dgram_info, IPPROTO_ZRS, SOL_ZRS, ZRS_DGRAM_INFO};
 use zrs_sys::{sock, Area};
 
 use super::calls::{err, Calls, Outcome, Steps};
@@ -45,15 +49,47 @@ fn posts() -> Outcome<i64> {
     knobs::posts().map_err(|e| e.to_string())
 }
 
+fn info(fd: &OwnedFd) -> Outcome<zrs_dgram_info> {
+    raw::dgram_info(fd).map_err(err("ZRS_DGRAM_INFO"))
+}
+
+/// What the sockets have counted.
+#[derive(Clone, Copy)]
+struct Counts {
+    sent: u64,
+    sender_dropped: u32,
+    receiver_dropped: u32,
+}
+
+impl Counts {
+    /// Datagrams that were dropped since.
+    fn dropped_since(self, before: Self) -> u64 {
+        let by_sender = self.sender_dropped - before.sender_dropped;
+        u64::from(by_sender + self.receiver_dropped - before.receiver_dropped)
+    }
+}
+
 impl Ends {
     fn new(world: &World) -> Outcome<Self> {
+        Self::made(world, false)
+    }
+
+    /// `udp`: with UDP inside.
+    fn made(world: &World, udp: bool) -> Outcome<Self> {
+        let one = || -> raw::Result<OwnedFd> {
+            let fd = world.limited(socket()?)?;
+            if udp {
+                sock::set_dgram_udp(fd.as_fd())?;
+            }
+            Ok(fd)
+        };
         let made = || -> raw::Result<Self> {
             world.enter_b()?;
-            let far = world.limited(socket()?)?;
+            let far = one()?;
             let addr = world.address();
             raw::bind(&far, addr)?;
             world.enter_a()?;
-            let near = world.limited(socket()?)?;
+            let near = one()?;
             raw::connect(&near, addr)?;
             raw::setsockopt(
                 &near,
@@ -80,7 +116,11 @@ impl Ends {
     fn kept(world: &World, kept: Option<Self>) -> Outcome<Self> {
         match kept {
             Some(kept) if kept.posts == posts()? => Ok(kept),
-            _ => Self::new(world),
+            _ => {
+                // The end of a link is told to new sockets with the same peer, too.
+                world.wait("a link that has ended is left", |s| s.links <= 2)?;
+                Self::new(world)
+            }
         }
     }
 
@@ -146,6 +186,15 @@ impl Ends {
         }
     }
 
+    fn counts(&self) -> Outcome<Counts> {
+        let (near, far) = (info(&self.near)?, info(&self.far)?);
+        Ok(Counts {
+            sent: near.tx_datagrams,
+            sender_dropped: near.tx_drops,
+            receiver_dropped: far.rx_drops,
+        })
+    }
+
     fn dropped(&self) -> Outcome<u32> {
         let mut info = [0; 36];
         raw::getsockopt(&self.far, libc::SOL_SOCKET, SO_MEMINFO, &mut info)
@@ -202,6 +251,8 @@ impl Calls<'_> {
         for len in [100, 20_000, MOST] {
             self.datagram_mapped(len);
         }
+        self.in_parts();
+        self.errors_read();
         let total = self.total;
         crate::support::checks::say(&format!("# {total} points failed in all calls"));
     }

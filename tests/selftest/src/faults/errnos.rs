@@ -25,6 +25,8 @@ pub const SEND: &[i32] = &[ENOMEM, EFAULT];
 pub const SEND_COPIED: &[i32] = &[EFAULT];
 /// connect() of a datagram socket; EAGAIN: without memory for a port, as UDP has it.
 pub const CONNECT_DGRAM: &[i32] = &[ENOMEM, EAGAIN, EFAULT];
+/// connect() of a datagram socket with UDP inside.
+pub const CONNECT_COMPANION: &[i32] = &[ENOMEM, ENOBUFS, EAGAIN, EFAULT];
 /// send() on a datagram socket; ENOBUFS with MSG_ZEROCOPY.
 pub const SEND_DGRAM: &[i32] = &[ENOMEM, ENOBUFS, EFAULT];
 /// recv() and recvmsg().

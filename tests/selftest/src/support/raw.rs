@@ -506,6 +506,57 @@ pub fn setsockopt(fd: &impl AsFd, level: c_int, name: c_int, value: &[u8]) -> Re
     .map(drop)
 }
 
+/// getsockopt(ZRS_DGRAM_INFO).
+pub fn dgram_info(fd: &impl AsFd) -> Result<zrs_sys::abi::zrs_dgram_info> {
+    let mut info = zrs_sys::abi::zrs_dgram_info::default();
+    let mut len = size_of_val(&info) as socklen_t;
+    let (level, name) = (zrs_sys::abi::SOL_ZRS, zrs_sys::abi::ZRS_DGRAM_INFO);
+    // SAFETY: `info` has room for `len` bytes, and any bytes make one.
+    check(unsafe {
+        libc::getsockopt(
+            raw(fd),
+            level as _,
+            name as _,
+            (&raw mut info).cast(),
+            &raw mut len,
+        )
+    })?;
+    Ok(info)
+}
+
+/// The errno and the origin of the next entry of the error queue, by IPv4; its datagram goes to
+/// `buf`. EAGAIN: there is none.
+pub fn recv_error(fd: &impl AsFd, buf: &mut [u8]) -> Result<(i32, u8)> {
+    let mut control = [0_u64; 32];
+    let mut iov = libc::iovec {
+        iov_base: buf.as_mut_ptr().cast(),
+        iov_len: buf.len(),
+    };
+    // SAFETY: zeroes are a message without anything.
+    let mut msg: libc::msghdr = unsafe { zeroed() };
+    (msg.msg_iov, msg.msg_iovlen) = (&raw mut iov, 1);
+    msg.msg_control = control.as_mut_ptr().cast();
+    msg.msg_controllen = size_of_val(&control) as _;
+    // SAFETY: both buffers have room for their lengths and outlive the call.
+    check_len(unsafe { libc::recvmsg(raw(fd), &raw mut msg, libc::MSG_ERRQUEUE) })?;
+    // SAFETY: the kernel has filled the control buffer, and said in the message how far.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const msg) };
+    while !header.is_null() {
+        // SAFETY: a header found by the macros is in the buffer.
+        let h = unsafe { header.read_unaligned() };
+        if (h.cmsg_level, h.cmsg_type) == (libc::SOL_IP, libc::IP_RECVERR) {
+            // SAFETY: what the kernel puts there is an entry.
+            let entry = unsafe { libc::CMSG_DATA(header).cast::<libc::sock_extended_err>() };
+            // SAFETY: as above.
+            let entry = unsafe { entry.read_unaligned() };
+            return Ok((entry.ee_errno as i32, entry.ee_origin));
+        }
+        // SAFETY: as above.
+        header = unsafe { libc::CMSG_NXTHDR(&raw const msg, header) };
+    }
+    Err(Errno(libc::ENOMSG))
+}
+
 /// setsockopt() with a value where there is nothing.
 pub fn setsockopt_bad_pointer(fd: &impl AsFd, level: c_int, name: c_int, len: usize) -> Result<()> {
     // SAFETY: nothing is mapped at BAD, and the kernel only reads there.
