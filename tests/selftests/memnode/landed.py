@@ -93,7 +93,8 @@ for what, moved in (
             whole = min(whole or took, took)
         memory = os.pread(look, SIZE, 0)
         if memory[:done] != data[:done]:
-            wrong.append((res, done, next(i for i in range(done) if memory[i] != data[i])))
+            blocks = range(0, done, BLOCK)
+            wrong.append((res, done, next(i for i in blocks if memory[i:i + BLOCK] != data[i:i + BLOCK])))
         # Behind them each block is old, or new, or, where a packet ended in it, some of both.
         for off in range(done, SIZE, BLOCK):
             here, new = memory[off:off + BLOCK], data[off:off + BLOCK]
