@@ -32,9 +32,11 @@ for who in "asks 2 1" "direct 0 1" "others 2 2"; do
 	start "$name" A served python3 "$here/brokers.py" "$via" "$node" || ktap_bail "requests"
 done
 for round in 1 2 3; do
-	refusals=$(count asks "alloc: EACCES")
+	refusals=$(count asks "alloc: EACCES") gone=$(count asks "held: ESTALE")
+	nap 0.5
 	stop broker KILL
 	check "round $round: the requester is refused" more asks "alloc: EACCES" "$refusals"
+	check "the region that it has is gone" more asks "held: ESTALE" "$gone"
 	before=$(count asks served)
 	broker broker 1:1 || ktap_bail "a new daemon"
 	check "and served by a new daemon" more asks served "$before"
@@ -45,9 +47,10 @@ for name in asks direct others; do
 	ktap_say "$name: $(tail -1 "$TMP/$name")"
 done
 # A region ends with its rule: its requester has it no more.
-check_eq "errors of the requester" "" "$(grep -vE '^(served|ended:.*|alloc: EACCES|use: ESTALE)$' "$TMP/asks" | sort | uniq -c)"
+check_eq "errors of the requester" "" "$(grep -vE '^(served|ended:.*|alloc: EACCES|use: ESTALE|held: ESTALE)$' "$TMP/asks" | sort | uniq -c)"
 for name in direct others; do
 	check "$name: without an error" grep -q "^ended: [1-9][0-9]* times served, {}" "$TMP/$name"
+	check_eq "$name: and nothing is gone" 0 "$(count "$name" held:)"
 done
 check "no region is left" no_regions
 r=$(A zrs mem alloc 1:1 8M --via 1:2) || ktap_fail "all of the quota can be had"
