@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Allocates regions of a node by a broker, uses and frees them, by four threads until SIGTERM.
+"""Allocates regions of a node by a broker, uses and frees them, by two threads until SIGTERM.
   brokers.py VIA NODE     (numbers of nodes in domain 1; VIA 0: without a broker)
 Says "served" or an error, each time that the result is another one than before, and at its end how often it was served, and the
-errors. A fifth thread keeps a region, and says "held:" and the error when it is gone.
+errors. A third thread keeps a region, and says "held:" and the error when it is gone.
 """
 import errno
 import fcntl
@@ -60,7 +60,7 @@ def asks():
 
 
 signal.signal(signal.SIGTERM, lambda *_: stop.set())
-threads = [threading.Thread(target=work) for work in (asks, asks, asks, asks, holds)]
+threads = [threading.Thread(target=work) for work in (asks, asks, holds)]
 for thread in threads:
     thread.start()
 stop.wait()
