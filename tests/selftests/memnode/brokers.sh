@@ -16,7 +16,7 @@ count() { grep -c "^$2" "$TMP/$1"; }
 # more NAME TEXT COUNT: it has said that more often than COUNT times.
 more() {
 	local _
-	for _ in $(seq 1 $((20 * 20 * PATIENCE))); do
+	for _ in $(seq 1 $((10 * 20 * PATIENCE))); do
 		[ "$(count "$1" "$2")" -le "$3" ] || return 0
 		nap 0.05
 	done
