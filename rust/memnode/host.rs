@@ -452,7 +452,7 @@ impl WorkItem<ZERO> for Host {
             // Pages that cannot be zeroed are never used again.
             let size = len / run.pages.max(1) as usize;
             for n in 0..run.pages {
-                if memory.zero(at + n as u64 * size as u64, size).is_ok() {
+                if memory.zero(at + u64::from(n) * size as u64, size).is_ok() {
                     let page = run.page + n;
                     zeroed(Extent { page, pages: 1 });
                 }
