@@ -107,6 +107,11 @@ struct page *zrs_helper_folio_page(struct folio *folio, size_t n)
 	return folio_page(folio, n);
 }
 
+bool zrs_helper_is_page_hwpoison(const struct page *page)
+{
+	return is_page_hwpoison(page);
+}
+
 /*
  * Counts pages as locked by the caller's user; the user, with a reference, or
  * NULL if that is more than RLIMIT_MEMLOCK.

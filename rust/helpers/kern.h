@@ -48,6 +48,7 @@ void zrs_helper_pagefault_enable(void);
 
 size_t zrs_helper_folio_nr_pages(const struct folio *folio);
 struct page *zrs_helper_folio_page(struct folio *folio, size_t n);
+bool zrs_helper_is_page_hwpoison(const struct page *page);
 
 /* timers */
 enum hrtimer_restart zrs_helper_HRTIMER_NORESTART(void);

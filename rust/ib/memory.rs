@@ -90,7 +90,7 @@ pub(crate) struct NodeRuns {
 
 impl NodeRuns {
     /// The runs of `pieces`, each an offset and a length in `memory`. Sleeps. ENOMEM; EINVAL if
-    /// they are not all inside.
+    /// they are not all inside; EHWPOISON if a page is defective.
     pub(crate) fn new(
         memory: &Arc<MemfdPages>,
         pieces: impl Iterator<Item = (u64, u64)>,
@@ -98,6 +98,7 @@ impl NodeRuns {
         let mut runs = KVec::new();
         for (at, len) in pieces {
             let mut left = len;
+            memory.check(at, len)?;
             for (page, offset, len) in memory.runs(at, len) {
                 let run = Run {
                     page: NonNull::new(page.as_ptr()).ok_or(EINVAL)?,

@@ -8,8 +8,8 @@
 #[cfg(zrs_linux_7_3)]
 pub(crate) use kernel::error::code::{
     EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EALREADY, ECONNREFUSED, ECONNRESET, EDESTADDRREQ,
-    EDQUOT, EHOSTUNREACH, EINPROGRESS, EISCONN, EMSGSIZE, ENETUNREACH, ENOBUFS, ENOPROTOOPT,
-    ENOTCONN, EOPNOTSUPP, EPROTO, EPROTONOSUPPORT, ESOCKTNOSUPPORT, ESTALE,
+    EDQUOT, EHOSTUNREACH, EHWPOISON, EINPROGRESS, EISCONN, EMSGSIZE, ENETUNREACH, ENOBUFS,
+    ENOPROTOOPT, ENOTCONN, EOPNOTSUPP, EPROTO, EPROTONOSUPPORT, ESOCKTNOSUPPORT, ESTALE,
 };
 
 #[cfg(not(zrs_linux_7_3))]
@@ -59,6 +59,7 @@ mod before_7_3 {
         EALREADY: "Operation already in progress.",
         EINPROGRESS: "Operation now in progress.",
         EDQUOT: "Quota exceeded.",
+        EHWPOISON: "Memory page has hardware error.",
         ESTALE: "Stale file handle.",
     }
 }

@@ -2,11 +2,13 @@
 
 //! Memory of a memfd, pinned for as long as it is served.
 //!
-//! C: `include/linux/mm.h` (`memfd_pin_folios`, `unpin_folios`). The pages belong to the file, and
+//! C: `include/linux/mm.h` (`memfd_pin_folios`, `unpin_folios`), `include/linux/page-flags.h`
+//! (`is_page_hwpoison`). The pages belong to the file, and
 //! a program or a device may write them at any time: bytes go in and out by copying, and no
 //! reference to them is ever made.
 
 use super::contig::PagePtr;
+use super::errno::EHWPOISON;
 use crate::{
     bindings,
     proto::runs::{runs, Run},
@@ -36,6 +38,11 @@ pub struct MemfdPages {
 unsafe impl Send for MemfdPages {}
 // SAFETY: what a shared reference reads never changes after the making.
 unsafe impl Sync for MemfdPages {}
+
+fn is_defective(page: *mut bindings::page) -> bool {
+    // SAFETY: callers pass a pinned page.
+    unsafe { bindings::is_page_hwpoison(page) }
+}
 
 /// A reference to an open file.
 struct OpenFile(*mut bindings::file);
@@ -165,8 +172,22 @@ impl MemfdPages {
         )
     }
 
+    /// `EHWPOISON` if the kernel knows a page of the range as defective: its memory is not used any
+    /// more.
+    pub fn check(&self, at: u64, len: u64) -> Result {
+        let end = at.saturating_add(len).saturating_add(PAGE_SIZE as u64 - 1);
+        let (first, end) = ((at >> PAGE_SHIFT) as usize, (end >> PAGE_SHIFT) as usize);
+        let range = first.min(self.pages.len())..end.min(self.pages.len());
+        let pages = self.pages.get(range).unwrap_or_default();
+        match pages.iter().any(|&page| is_defective(page)) {
+            true => Err(EHWPOISON),
+            false => Ok(()),
+        }
+    }
+
     /// Calls `f` with the address and length of each piece of a page of the range. `EINVAL` if not
-    /// all of it is inside; then `f` is not called.
+    /// all of it is inside; then `f` is not called. It ends at a defective page; `EHWPOISON` if
+    /// that is the first one.
     fn each(
         &self,
         at: u64,
@@ -181,6 +202,12 @@ impl MemfdPages {
         while done < len {
             let here = at + done as u64;
             let page = self.page((here >> PAGE_SHIFT) as usize).ok_or(EINVAL)?;
+            if is_defective(page.as_ptr()) {
+                match done {
+                    0 => return Err(EHWPOISON),
+                    _ => break,
+                }
+            }
             let offset = here as usize & (PAGE_SIZE - 1);
             let part = (PAGE_SIZE - offset).min(len - done);
             // SAFETY: a page of the direct map, as there is no high memory on 64-bit machines.
@@ -199,49 +226,58 @@ impl MemfdPages {
         Ok(done)
     }
 
-    /// Zeroes `len` bytes from `at` on. Sleeps. `EINVAL` if they are not all inside.
+    /// As [`Self::each`], where nothing less than all of the range will do.
+    fn all(&self, at: u64, len: usize, f: impl FnMut(*mut u8, usize) -> usize) -> Result {
+        match self.each(at, len, f)? == len {
+            true => Ok(()),
+            false => Err(EHWPOISON),
+        }
+    }
+
+    /// Zeroes `len` bytes from `at` on. Sleeps. `EINVAL` if they are not all inside; `EHWPOISON` if
+    /// a page is defective.
     pub fn zero(&self, at: u64, len: usize) -> Result {
-        self.each(at, len, |to, part| {
+        self.all(at, len, |to, part| {
             // SAFETY: `to` is good for `part` bytes of the page, and no reference to them exists.
             unsafe { core::ptr::write_bytes(to, 0, part) };
             part
-        })?;
-        Ok(())
+        })
     }
 
-    /// Copies the bytes from `at` on into `out`. Sleeps. `EINVAL` if they are not all inside.
+    /// Copies the bytes from `at` on into `out`. Sleeps. `EINVAL` if they are not all inside;
+    /// `EHWPOISON` if a page is defective.
     pub fn read(&self, at: u64, out: &mut [u8]) -> Result {
         let (mut to, len) = (out.as_mut_ptr(), out.len());
-        self.each(at, len, |from, part| {
+        self.all(at, len, |from, part| {
             // SAFETY: `from` is good for `part` bytes, and the parts together are `out.len()`.
             unsafe {
                 core::ptr::copy_nonoverlapping(from, to, part);
                 to = to.add(part);
             }
             part
-        })?;
-        Ok(())
+        })
     }
 
-    /// Copies `data` to `at`. Sleeps. `EINVAL` if that does not all fit.
+    /// Copies `data` to `at`. Sleeps. `EINVAL` if that does not all fit; `EHWPOISON` if a page is
+    /// defective.
     pub fn write(&self, at: u64, data: &[u8]) -> Result {
         let mut from = data.as_ptr();
-        self.each(at, data.len(), |to, part| {
+        self.all(at, data.len(), |to, part| {
             // SAFETY: `to` is good for `part` bytes, and the parts together are `data.len()`.
             unsafe {
                 core::ptr::copy_nonoverlapping(from, to, part);
                 from = from.add(part);
             }
             part
-        })?;
-        Ok(())
+        })
     }
 
     /// Takes `len` bytes of `iter` to `at`, as far as the program's memory is present. The first
-    /// page that is not ends the copy. Returns the number of bytes, which may be 0.
+    /// page that is not ends the copy, and so does a defective page of this memory. Returns the
+    /// number of bytes, which may be 0.
     ///
     /// Context: the program's; sleeps, but not for its memory. Errors: `EINVAL` if they do not all
-    /// fit.
+    /// fit; `EHWPOISON` if the first page is defective.
     pub fn copy_from_iter_nofault(
         &self,
         at: u64,

@@ -9,7 +9,7 @@ use kernel::sync::Arc;
 
 use super::grants::{Granted, Pending};
 use super::host::{now_ms, Call, Host, Kind, State};
-use super::node::of_hold;
+use super::node::node_of_hold;
 use super::server::Reply;
 use super::side::Moved;
 use crate::ib::dma::{Direction, DmaRuns};
@@ -239,7 +239,7 @@ impl State {
                     copied += 1;
                     match self.copy_local(job, off, len) {
                         Ok(()) => self.copies.completed(job, len),
-                        Err(_) => self.copies.not_posted(job, len, Status::Io),
+                        Err(why) => self.copies.not_posted(job, len, why),
                     }
                 }
                 Action::Mark { job, off, len } => self.mark(job, off, len),
@@ -303,14 +303,15 @@ impl State {
         let info = self.job(job, serial).ok_or(Status::Io)?;
         let (granted, addr) = (info.grant.ok_or(Status::Stale)?, info.addr + off);
         let request = self.copies.get(job).ok_or(Status::Io)?;
-        let served = of_hold(&self.served, &request.source).ok_or(Status::Stale)?;
+        let source = &request.source;
+        let served = node_of_hold(&mut self.served, source).ok_or(Status::Stale)?;
         let range = Range {
             off: request.range.off + off,
             len,
         };
-        let pieces = served.node.pieces(&request.source, range);
+        let pieces = served.node.pieces(source, range);
         let runs = NodeRuns::new(&served.memory, pieces.map(|p| (p.at, p.len)));
-        let runs = runs.map_err(|_| Status::NoMemory)?;
+        let runs = runs.map_err(|e| served.memory_error(source, e))?;
         let side = self
             .live(granted.slot, granted.serial)
             .ok_or(Status::Lost)?;
@@ -353,15 +354,16 @@ impl State {
             ..MemHeader::ask(0, Op::Put)
         };
         let request = self.copies.get(job).ok_or(Status::Io)?;
-        let served = of_hold(&self.served, &request.source).ok_or(Status::Stale)?;
+        let source = &request.source;
+        let served = node_of_hold(&mut self.served, source).ok_or(Status::Stale)?;
         let from = Range {
             off: request.range.off + chunk.off,
             len: chunk.len,
         };
         let bytes = KVec::from_elem(0_u8, chunk.len as usize, GFP_KERNEL);
         let mut bytes = bytes.map_err(|_| Status::NoMemory)?;
-        let read = served.read(&request.source, from, &mut bytes);
-        read.map_err(|_| Status::Io)?;
+        let read = served.read(source, from, &mut bytes);
+        read.map_err(|e| served.memory_error(source, e))?;
         self.ask_peer(slot, None, Kind::Put(job, serial, chunk.len), ask, bytes)
     }
 
@@ -379,29 +381,30 @@ impl State {
         }
     }
 
-    fn copy_local(&mut self, job: u32, off: u64, len: u64) -> Result {
-        let info = self
-            .jobs
-            .get(job as usize)
-            .and_then(Option::as_ref)
-            .ok_or(EIO)?;
-        let request = self.copies.get(job).ok_or(EIO)?;
+    fn copy_local(&mut self, job: u32, off: u64, len: u64) -> Result<(), Status> {
+        let info = self.jobs.get(job as usize).and_then(Option::as_ref);
+        let info = info.ok_or(Status::Io)?;
+        let request = self.copies.get(job).ok_or(Status::Io)?;
         let Target::Local(target) = &request.target else {
-            return Err(EIO);
+            return Err(Status::Io);
         };
-        let served = of_hold(&self.served, &request.source).ok_or(EIO)?;
-        let mut bytes = KVVec::from_elem(0_u8, len as usize, GFP_KERNEL)?;
+        let source = &request.source;
+        let served = node_of_hold(&mut self.served, source).ok_or(Status::Io)?;
+        let bytes = KVVec::from_elem(0_u8, len as usize, GFP_KERNEL);
+        let mut bytes = bytes.map_err(|_| Status::NoMemory)?;
         let from = Range {
             off: request.range.off + off,
             len,
         };
-        served.read(&request.source, from, &mut bytes)?;
+        let read = served.read(source, from, &mut bytes);
+        read.map_err(|e| served.memory_error(source, e))?;
         let to = Range {
             off: info.local_off + off,
             len,
         };
-        let served = of_hold(&self.served, target).ok_or(EIO)?;
-        served.write(target, to, &bytes)
+        let served = node_of_hold(&mut self.served, target).ok_or(Status::Io)?;
+        let wrote = served.write(target, to, &bytes);
+        wrote.map_err(|e| served.memory_error(target, e))
     }
 
     /// Asks the target to acknowledge what was written.

@@ -36,6 +36,7 @@ use crate::kern::task::{self, now_ns};
 use crate::kern::wait::{WaitError, WaitMode, WaitQueue};
 use crate::kern::work;
 use crate::proto::addr::Ip;
+use crate::proto::mem::arena::Extent;
 use crate::proto::mem::copy::{Copies, Job, Limits, TargetLoad};
 use crate::proto::mem::errands::{Errand, Errands};
 use crate::proto::mem::id::NodeId;
@@ -436,16 +437,26 @@ impl WorkItem<ZERO> for Host {
             let Some(((run, at, len), memory)) = next else {
                 return;
             };
-            // Pages that cannot be zeroed are never used again.
-            if memory.zero(at, len).is_err() {
-                return;
+            let zeroed = |run: Extent| {
+                host.with(|st| {
+                    let same = |s: &&mut Served| Arc::ptr_eq(&s.memory, &memory);
+                    if let Some(served) = st.served.iter_mut().flatten().find(same) {
+                        served.node.zeroed(run);
+                    }
+                })
+            };
+            if memory.zero(at, len).is_ok() {
+                zeroed(run);
+                continue;
             }
-            host.with(|st| {
-                let same = |s: &&mut Served| Arc::ptr_eq(&s.memory, &memory);
-                if let Some(served) = st.served.iter_mut().flatten().find(same) {
-                    served.node.zeroed(run);
+            // Pages that cannot be zeroed are never used again.
+            let size = len / run.pages.max(1) as usize;
+            for n in 0..run.pages {
+                if memory.zero(at + u64::from(n) * size as u64, size).is_ok() {
+                    let page = run.page + n;
+                    zeroed(Extent { page, pages: 1 });
                 }
-            });
+            }
         }
     }
 }

@@ -8,8 +8,10 @@ use kernel::page::PAGE_SHIFT;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use crate::kern::errno::EHWPOISON;
 use crate::kern::folios::MemfdPages;
 use crate::kern::task::random_u64;
+use crate::net_warn_ratelimited;
 use crate::params;
 use crate::proto::mem::admission::Admission;
 use crate::proto::mem::arena::{Arena, Extent};
@@ -72,6 +74,11 @@ pub(super) type Nodes = [Option<Served>; NODES];
 /// The node of an operation. There is one while the operation has its hold.
 pub(super) fn of_hold<'a>(nodes: &'a Nodes, hold: &Hold) -> Option<&'a Served> {
     nodes.get(hold.place() as usize)?.as_ref()
+}
+
+/// As [`of_hold`], to change it.
+pub(super) fn node_of_hold<'a>(nodes: &'a mut Nodes, hold: &Hold) -> Option<&'a mut Served> {
+    nodes.get_mut(hold.place() as usize)?.as_mut()
 }
 
 /// Whether an operation must end: its region or key has.
@@ -152,6 +159,20 @@ impl Served {
             free,
             state: if draining { NODE_DRAINING } else { 0 },
             page_shift: self.page_shift,
+        }
+    }
+
+    /// The result of an operation whose access to the memory has failed. A region that has a
+    /// defective page ends: no new operation of it begins, and those under way stop.
+    pub(super) fn memory_error(&mut self, hold: &Hold, e: Error) -> Status {
+        if e == EHWPOISON {
+            let (region, gen) = hold.number();
+            net_warn_ratelimited!("a page of region {region} is defective: the region ends\n");
+            self.node.close_region(region, gen);
+        }
+        match e {
+            e if e == ENOMEM => Status::NoMemory,
+            _ => Status::Io,
         }
     }
 

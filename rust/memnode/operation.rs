@@ -21,7 +21,6 @@ use super::copy::LOCAL_CHUNKS;
 use super::copying::{Due, ProgramCopy};
 use super::grants::{Granted, Pending};
 use super::host::{now_ms, Call, Host, Kind, Route, State};
-use super::node::of_hold;
 use super::queue::Shared;
 use super::region::Place;
 use super::rw::begin;
@@ -609,7 +608,7 @@ impl Transfer {
                 break;
             };
             let hold = self.hold.as_ref().ok_or(Status::Io)?;
-            let served = of_hold(&st.served, hold).ok_or(Status::NoNode)?;
+            let served = st.node_at(hold.place() as usize).ok_or(Status::NoNode)?;
             let now = now_ms();
             if served.node.must_stop(hold, now) {
                 return Err(served.node.stop_status(hold, now));
@@ -636,10 +635,7 @@ impl Transfer {
                 }
                 Ok::<_, Error>(())
             })();
-            moved.map_err(|e| match e {
-                e if e == ENOMEM => Status::NoMemory,
-                _ => Status::Io,
-            })?;
+            moved.map_err(|e| served.memory_error(hold, e))?;
             self.done += pages.len() as u64;
             host.counts.served(self.write, pages.len() as u64);
             if let Some(chunk) = self.chunks.get_mut(self.next) {

@@ -15,7 +15,7 @@ use super::side::Life;
 use crate::ib::dma::{Direction, DmaRuns};
 use crate::ib::memory::NodeRuns;
 use crate::ib::mr::{Access, Mr};
-use crate::kern::errno::EOPNOTSUPP;
+use crate::kern::errno::{EHWPOISON, EOPNOTSUPP};
 use crate::net_warn_ratelimited;
 use crate::proto::mem::grants::Registered;
 use crate::proto::mem::node::{Hold, Piece};
@@ -140,20 +140,26 @@ impl State {
         let described = pieces.and_then(|pieces| self.describe(at, slot, template, &pieces));
         if let Err(e) = described {
             let side = self.side(slot).ok_or(Violation::State)?;
-            if let Some(hold) = side.grants.gone(number) {
-                self.end_hold(hold);
-            }
-            let status = match e {
+            let hold = side.grants.gone(number);
+            let mut status = match e {
                 e if e == EOPNOTSUPP => Status::Unsupported,
                 _ => Status::NoMemory,
             };
+            if let Some(hold) = hold {
+                match self.node_at(at) {
+                    Some(served) if e == EHWPOISON => status = served.memory_error(&hold, e),
+                    _ => {}
+                }
+                self.end_hold(hold);
+            }
             self.answer_status(reply, Op::Open, status);
         }
         Ok(())
     }
 
     /// Describes memory to the device, and has it registered. EOPNOTSUPP: the device would need
-    /// more registrations than a grant has, or its DMA is not coherent.
+    /// more registrations than a grant has, or its DMA is not coherent. EHWPOISON: a page is
+    /// defective.
     fn describe(
         &mut self,
         at: usize,

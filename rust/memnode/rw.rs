@@ -19,6 +19,7 @@ use super::server::Reply;
 use super::side::Moved;
 use crate::ib::dma::{Direction, DmaRuns};
 use crate::ib::memory::PinnedRuns;
+use crate::kern::errno::EHWPOISON;
 use crate::kern::folios::MemfdPages;
 use crate::kern::pin::{self, Extracted, Pieces, PinnedPages, ProgramIter};
 use crate::proto::mem::grant_cache::Found;
@@ -548,7 +549,15 @@ impl Memory<'_> {
                 }
             }
         }
-        host.with(|st| st.end_hold(hold));
+        let result = host.with(|st| {
+            let failed = |e: Error| match st.node_at(hold.place() as usize) {
+                Some(served) if e == EHWPOISON => errno_of(served.memory_error(&hold, e)),
+                _ => e,
+            };
+            let result = result.map_err(failed);
+            st.end_hold(hold);
+            result
+        });
         match result {
             Err(e) => partly(done, e),
             Ok(()) if done == 0 => Err(EFAULT),

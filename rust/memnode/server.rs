@@ -458,7 +458,7 @@ fn small(served: &mut Served, op: Op, h: &MemHeader, payload: &[u8]) -> Result<K
         Op::Put => served.write(&hold, range, payload),
         _ => served.read(&hold, range, &mut out),
     };
+    let copied = copied.map_err(|e| served.memory_error(&hold, e));
     served.node.end(hold);
-    copied.map_err(|_| Status::Io)?;
-    Ok(out)
+    copied.map(|()| out)
 }

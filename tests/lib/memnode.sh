@@ -21,6 +21,10 @@ sum() { sha256sum <"$1" | cut -d' ' -f1; }
 # passed: bytes that host A has sent and received by its interface.
 passed() { ip -n zrsA -s -j link show dev va | jq '.[0].stats64 | .tx.bytes + .rx.bytes'; }
 
+# may_pass BYTES: how many bytes may pass the requester of copies of so many: 64 KiB, and 256 for each MiB that
+# has begun. For a GiB it is 320 KiB.
+may_pass() { echo $(((64 << 10) + 256 * (($1 + (1 << 20) - 1) >> 20))); }
+
 # unpinned_here: the module holds no page of a program.
 unpinned_here() {
 	local _

@@ -167,6 +167,11 @@ impl Hold {
         self.place
     }
 
+    /// Number and generation of the region.
+    pub fn number(&self) -> (u32, u32) {
+        (self.region, self.gen)
+    }
+
     /// Number of the region.
     #[cfg(not(MODULE))]
     pub fn region(&self) -> u32 {

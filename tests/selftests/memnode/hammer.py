@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Writes a region again and again until that is refused.
-  hammer.py STORAGE-ID
+  hammer.py STORAGE-ID [KIB]    (of a write, 256 if it is not said)
 Exit status 0 if it was refused as a region that has ended, or one that takes no writes, or if the link was ended since
 the write took too long.
 """
@@ -14,12 +14,13 @@ from zrs_mem import opened
 
 region = opened(sys.argv[1])
 size = os.fstat(region).st_size
+block = int((sys.argv[2:] or ["256"])[0]) << 10
 count = 0
 try:
     while True:
         count += 1
         begun = time.monotonic()
-        os.pwrite(region, bytes([count % 255 + 1]) * (256 << 10), count % 4 * 262144 % (size - (256 << 10) + 1))
+        os.pwrite(region, bytes([count % 255 + 1]) * block, count % 4 * block % (size - block + 1))
         if count == 1:
             print("writing", flush=True)
 except OSError as e:

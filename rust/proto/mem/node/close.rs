@@ -43,7 +43,7 @@ impl<S: Storage> Node<S> {
     /// [`Self::next_quiet`] returns `waiter` when nothing that they let in is under way any more.
     ///
     /// Errors: as [`Self::free`]; `Denied` also if `victim` is neither `key` nor derived from it;
-    /// `Stale` if there is no such key.
+    /// `Stale` if there is no such key; `Invalid` if it is of another region or generation.
     pub fn revoke(
         &mut self,
         key: Key,

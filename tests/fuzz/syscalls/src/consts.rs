@@ -282,6 +282,25 @@ pub const URING_OPS: Set = &[
     ("URING_RECVMSG", 10),
 ];
 
+/// Operations of libaio (linux/aio_abi.h).
+pub const AIO_OPS: Set = &[
+    ("AIO_PREAD", 0),
+    ("AIO_PWRITE", 1),
+    ("AIO_FSYNC", 2),
+    ("AIO_POLL", 5),
+    ("AIO_PREADV", 7),
+    ("AIO_PWRITEV", 8),
+];
+
+/// How long an operation of libaio is waited for: for no time, 10 ms, until it is canceled, and until its context has
+/// ended.
+pub const AIO_ENDS: Set = &[
+    ("AIO_LEAVE", 0),
+    ("AIO_WAIT", 1),
+    ("AIO_CANCEL", 2),
+    ("AIO_DESTROY", 3),
+];
+
 /// All names, for reading programs.
 pub const ALL: &[Set] = &[
     NAMESPACES,
@@ -316,6 +335,8 @@ pub const ALL: &[Set] = &[
     MEM_OPS,
     FORKS,
     URING_OPS,
+    AIO_OPS,
+    AIO_ENDS,
 ];
 
 /// The number of that name.

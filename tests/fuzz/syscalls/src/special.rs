@@ -35,6 +35,8 @@ pub enum Special {
     Memfd,
     /// One operation by io_uring.
     Uring,
+    /// One operation by libaio.
+    Aio,
     /// A node in a host, and two regions of it.
     Regions,
 }
@@ -97,6 +99,7 @@ pub fn run(special: Special, w: &mut Worker, words: &[u64]) -> Ran {
             one(fd)
         }
         Special::Uring => one(uring(w, words)),
+        Special::Aio => one(aio(w, words)),
         Special::Regions => regions(w, a as usize, b),
     }
 }
@@ -443,4 +446,44 @@ fn uring(w: &mut Worker, words: &[u64]) -> i64 {
         libc::SYS_io_uring_enter,
         &[ring as u64, 1, wait, wait, 0, 0],
     )
+}
+
+/// Submits one operation: its result, or what `how` makes of it while it may be under way.
+fn aio(w: &mut Worker, words: &[u64]) -> i64 {
+    let &[op, fd, buf, len, pos, how] = words else {
+        return -i64::from(libc::EINVAL);
+    };
+    let context_at = w.put_words(&[0]);
+    let made = sys::call(libc::SYS_io_setup, &[4, context_at]);
+    if made < 0 {
+        return made;
+    }
+    let context = u64_at(&w.get(context_at, 8), 0);
+    // Vectors have the memory in two pieces.
+    let (buf, len) = match op {
+        7 | 8 => (w.put_words(&[buf, len / 3, buf, len - len / 3]), 2),
+        _ => (buf, len),
+    };
+    // struct iocb: data, key and flags of the operation, operation and file, memory, position, no eventfd.
+    let file = (op & 0xffff) | (fd << 32);
+    let block = w.put_words(&[7, 0, file, buf, len, pos, 0, 0]);
+    let list = w.put_words(&[block]);
+    let taken = sys::call(libc::SYS_io_submit, &[context, 1, list]);
+    let event = w.put_words(&[0; 4]);
+    let result = match how {
+        _ if taken < 1 => taken,
+        // With the process.
+        0 => return taken,
+        1 => {
+            let limit = w.put_words(&[0, 10_000_000]);
+            match sys::call(libc::SYS_io_getevents, &[context, 1, 1, event, limit]) {
+                1 => u64_at(&w.get(event, 32), 16) as i64,
+                none => none,
+            }
+        }
+        2 => sys::call(libc::SYS_io_cancel, &[context, block, event]),
+        _ => taken,
+    };
+    sys::call(libc::SYS_io_destroy, &[context]);
+    result
 }

@@ -2,7 +2,7 @@
 //! The calls of memory nodes, regions and queues.
 
 use super::{ioc, CURSOR, IOCTL, ODD};
-use crate::consts::{MEM_OPS, MEM_RIGHTS, NAMESPACES, NODE_OPS};
+use crate::consts::{AIO_ENDS, AIO_OPS, MEM_OPS, MEM_RIGHTS, NAMESPACES, NODE_OPS};
 use crate::desc::{big, field, pad, Class, Desc, Field, Kind};
 use crate::special::Special;
 use zrs_sys::abi;
@@ -261,6 +261,12 @@ pub static CALLS: &[Desc] = &[
         &[Fd(Region), Mem, Len, POSITION],
     )
     .weight(8),
+    Desc::special(
+        "region_aio",
+        Special::Aio,
+        &[One(AIO_OPS), Fd(Region), Mem, Len, POSITION, One(AIO_ENDS)],
+    )
+    .weight(10),
     Desc::call("region_fsync", libc::SYS_fsync, &[Fd(Region)]).weight(1),
     Desc::call(
         "region_fallocate",
