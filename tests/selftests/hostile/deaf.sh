@@ -1,9 +1,10 @@
 #!/bin/bash
-# A peer that goes on sending, and posts no receive: the device repeats to it without end (RNR), and after dead_ms the
+# A peer that goes on sending, and posts no receive: the device repeats to it (RNR), and after dead_ms the
 # link ends, whatever the peer sends.
+# The peer, which connects, chooses how often the device repeats without an answer, Soft-RoCE's RNR included: 7 times, a second each.
 # hosts: none
 # rows: B9 B12 B17
-# params: heartbeat_ms=500 dead_ms=3000
+# params: heartbeat_ms=500 dead_ms=4000 ack_timeout_ms=1000 retry_count=1
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
