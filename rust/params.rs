@@ -402,8 +402,8 @@ pub(crate) fn ack_timeout() -> u8 {
     ns.div_ceil(4096).next_power_of_two().trailing_zeros() as u8
 }
 
-/// The longest time in which a queue pair gives up a peer whose device does not answer, in
-/// milliseconds: devices round the timeout up to a power of two.
+/// Until when, at the latest, a queue pair has failed whose peer's device does not answer, in
+/// milliseconds after the message: devices round the timeout up to a power of two.
 pub(crate) fn give_up_ms() -> u32 {
     let attempts = RETRY_COUNT.get().saturating_add(1);
     ACK_TIMEOUT_MS

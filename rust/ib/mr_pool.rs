@@ -41,7 +41,7 @@ impl MrPool {
         )
     }
 
-    /// Makes `count` regions for `pages` pages each, at most [`MOST`], for later. Sleeps.
+    /// Makes `count` regions for `pages` pages each, for later. Sleeps.
     ///
     /// # Errors
     ///
@@ -49,11 +49,7 @@ impl MrPool {
     pub(crate) fn fill(&self, count: usize, pages: u32) -> Result {
         for _ in 0..count {
             let mr = self.make(pages)?;
-            let mut free = self.free.lock();
-            if free.len() >= MOST {
-                break;
-            }
-            free.push(mr, GFP_KERNEL)?;
+            self.free.lock().push(mr, GFP_KERNEL)?;
         }
         Ok(())
     }

@@ -39,11 +39,6 @@ unsafe impl Send for MemfdPages {}
 // SAFETY: what a shared reference reads never changes after the making.
 unsafe impl Sync for MemfdPages {}
 
-fn is_defective(page: *mut bindings::page) -> bool {
-    // SAFETY: callers pass a pinned page.
-    unsafe { bindings::is_page_hwpoison(page) }
-}
-
 /// A reference to an open file.
 struct OpenFile(*mut bindings::file);
 
@@ -172,14 +167,19 @@ impl MemfdPages {
         )
     }
 
+    /// Whether the kernel knows page `n` as defective.
+    fn is_defective(&self, n: usize) -> bool {
+        // SAFETY: the pages of `self` are pinned.
+        let defective = |page: PagePtr| unsafe { bindings::is_page_hwpoison(page.as_ptr()) };
+        self.page(n).is_some_and(defective)
+    }
+
     /// `EHWPOISON` if the kernel knows a page of the range as defective: its memory is not used any
     /// more.
     pub fn check(&self, at: u64, len: u64) -> Result {
         let end = at.saturating_add(len).saturating_add(PAGE_SIZE as u64 - 1);
         let (first, end) = ((at >> PAGE_SHIFT) as usize, (end >> PAGE_SHIFT) as usize);
-        let range = first.min(self.pages.len())..end.min(self.pages.len());
-        let pages = self.pages.get(range).unwrap_or_default();
-        match pages.iter().any(|&page| is_defective(page)) {
+        match (first..end).any(|n| self.is_defective(n)) {
             true => Err(EHWPOISON),
             false => Ok(()),
         }
@@ -202,7 +202,7 @@ impl MemfdPages {
         while done < len {
             let here = at + done as u64;
             let page = self.page((here >> PAGE_SHIFT) as usize).ok_or(EINVAL)?;
-            if is_defective(page.as_ptr()) {
+            if self.is_defective((here >> PAGE_SHIFT) as usize) {
                 match done {
                     0 => return Err(EHWPOISON),
                     _ => break,

@@ -39,7 +39,7 @@ use crate::uapi::{
 const AGAIN_NS: u64 = 1_000_000_000;
 const AGAIN_SHIFT: u32 = 6;
 
-/// Memory regions for windows that are made with a pool, if it has room for as many windows.
+/// How many memory regions the worker makes with a pool, if the pool has room for as many windows.
 const READY_MRS: usize = 8;
 
 /// A device, from its appearance to its removal.

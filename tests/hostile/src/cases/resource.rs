@@ -94,14 +94,20 @@ fn flood(w: &mut World, count: usize, next: fn(&mut Peer) -> Header) -> Outcome 
     w.expect_alive(&mut peer, &before)
 }
 
-/// We post no receive: whatever the module says does not get through.
-fn no_receives(w: &mut World) -> Outcome {
+/// A link for which we post no receive, and the program's end of its connection.
+fn deaf(w: &mut World) -> io::Result<(Peer, Stream)> {
     let victim = w.listen()?;
     let mut peer = w.link_as(hello(), false)?;
     let h = peer.connect_header(victim.port);
     peer.send(h, &[])?;
-    let mut stream = victim.accept(w)?;
+    let stream = victim.accept(w)?;
     stream.set_write_timeout(Some(Duration::from_millis(500)))?;
+    Ok((peer, stream))
+}
+
+/// We post no receive: whatever the module says does not get through.
+fn no_receives(w: &mut World) -> Outcome {
+    let (peer, mut stream) = deaf(w)?;
     let end = Instant::now() + w.limit(10);
     while stream.write_all(&[b'x'; 100]).is_ok() {
         ensure(Instant::now() < end, "the program can send for ever")?;
@@ -115,12 +121,7 @@ fn no_receives(w: &mut World) -> Outcome {
 /// We post no receive, and go on sending; with `fill`, the program sends until the module's credit
 /// is used up. The module's `dead_ms` has to be shorter than the limit.
 fn takes_nothing(w: &mut World, fill: bool) -> Outcome {
-    let victim = w.listen()?;
-    let mut peer = w.link_as(hello(), false)?;
-    let h = peer.connect_header(victim.port);
-    peer.send(h, &[])?;
-    let mut stream = victim.accept(w)?;
-    stream.set_write_timeout(Some(Duration::from_millis(500)))?;
+    let (mut peer, mut stream) = deaf(w)?;
     while fill && stream.write_all(&[b'x'; 100]).is_ok() {}
     let beat = Header::new(Type::Heartbeat, NONE, NONE);
     let end = Instant::now() + w.limit(20);
