@@ -61,6 +61,7 @@ pub(crate) struct DeviceUse {
     memory: Arc<Memory>,
     has_failed: Atomic<bool>,
     port_active: Atomic<bool>,
+    gids_changed: Atomic<bool>,
     #[pin]
     work: DelayedWork<DeviceUse>,
 }
@@ -85,6 +86,9 @@ impl WorkItem for DeviceUse {
         if this.port_active.xchg(false, Full) {
             this.dev.port_active();
         }
+        if this.gids_changed.xchg(false, Full) {
+            this.transport.ways_changed();
+        }
     }
 }
 
@@ -103,6 +107,7 @@ impl Client for Devices {
                 memory: users.memory.clone(),
                 has_failed: Atomic::new(false),
                 port_active: Atomic::new(false),
+                gids_changed: Atomic::new(false),
                 work <- new_delayed_work!("zrs_device_use::work"),
             }),
             GFP_KERNEL,
@@ -122,6 +127,7 @@ impl Client for Devices {
         match event {
             DeviceEvent::Failed => data.has_failed.store(true, Release),
             DeviceEvent::PortActive => data.port_active.store(true, Release),
+            DeviceEvent::GidChange => data.gids_changed.store(true, Release),
         }
         // Delayed work can be taken back.
         let queue = &users.transport.queue;

@@ -185,6 +185,9 @@ pub(crate) struct Pool {
     queue_failed: Atomic<bool>,
     /// When the next queue may be made after a failure, in nanoseconds of the monotonic clock.
     renew_at: Atomic<u64>,
+    /// When the limit of the shared receive queue is to be set, in nanoseconds of the monotonic
+    /// clock; the greatest number if it is set.
+    limit_at: Atomic<u64>,
     /// For each block, the serial number of the receive queue that it is posted to, or 0.
     posted: KVVec<Atomic<u32>>,
     /// The last of these numbers.
@@ -258,6 +261,7 @@ impl Pool {
                 shared <- new_spinlock!(None, "zrs_pool::shared"),
                 queue_failed: Atomic::new(false),
                 renew_at: Atomic::new(0),
+                limit_at: Atomic::new(u64::MAX),
                 posted,
                 next_queue: Atomic::new(0),
                 ready_low: Atomic::new(i32::MAX),

@@ -331,6 +331,8 @@ pub(crate) enum DeviceEvent {
     /// A port has come up, perhaps with another rate, or has another rate; or the client has just
     /// seen the device.
     PortActive,
+    /// An address has come to a port, or has gone.
+    GidChange,
 }
 
 /// A client of the RDMA core: notified of devices that come and go.
@@ -488,6 +490,7 @@ impl<T: Client> ClientRegistration<T> {
             bindings::ib_event_type_IB_EVENT_DEVICE_FATAL => DeviceEvent::Failed,
             bindings::ib_event_type_IB_EVENT_PORT_ACTIVE
             | bindings::ib_event_type_IB_EVENT_DEVICE_SPEED_CHANGE => DeviceEvent::PortActive,
+            bindings::ib_event_type_IB_EVENT_GID_CHANGE => DeviceEvent::GidChange,
             _ => return,
         };
         // SAFETY: The handler is the first field of an `Attached<T>` (`repr(C)`), which is there

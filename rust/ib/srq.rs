@@ -24,6 +24,10 @@ use kernel::{
 pub(crate) trait SrqHandler: Send + Sync + Sized + 'static {
     /// The queue has failed (`IB_EVENT_SRQ_ERR`): nothing arrives by it any more. Atomic context.
     fn failed(this: ArcBorrow<'_, Self>);
+
+    /// Fewer receives are left in the queue than [`Srq::set_limit`] has said
+    /// (`IB_EVENT_SRQ_LIMIT_REACHED`). The limit is no longer set. Atomic context.
+    fn low(this: ArcBorrow<'_, Self>);
 }
 
 /// A shared receive queue.
@@ -133,6 +137,21 @@ impl Srq {
         let ret = unsafe { bindings::ib_post_srq_recv(self.as_ptr(), &wr, &mut bad) };
         posted(ret)
     }
+
+    /// Has [`SrqHandler::low`] called, once, when fewer than `limit` receives are left. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` where the driver has no such limit, `EINVAL`, what the driver says.
+    pub(crate) fn set_limit(&self, limit: u32) -> Result {
+        let mut attr = bindings::ib_srq_attr {
+            srq_limit: limit,
+            ..Default::default()
+        };
+        let mask = bindings::ib_srq_attr_mask_IB_SRQ_LIMIT;
+        // SAFETY: By the type invariants the queue is valid; `attr` is only read, during the call.
+        posted(unsafe { bindings::ib_modify_srq(self.as_ptr(), &mut attr, mask) })
+    }
 }
 
 /// # Safety
@@ -148,11 +167,14 @@ unsafe fn put_ctx<T>(ctx: *mut c_void) {
 /// Called by the core with a valid event, and with the context of a queue made by
 /// `Srq::new::<T>`.
 unsafe extern "C" fn event<T: SrqHandler>(event: *mut bindings::ib_event, ctx: *mut c_void) {
+    // SAFETY: `ctx` is the `Arc::into_raw` of the handler, which is given back only after the
+    // queue is gone.
+    let handler = unsafe { ArcBorrow::from_raw(ctx.cast_const().cast::<T>()) };
     // SAFETY: The event is valid during the call.
-    if unsafe { (*event).event } == bindings::ib_event_type_IB_EVENT_SRQ_ERR {
-        // SAFETY: `ctx` is the `Arc::into_raw` of the handler, which is given back only after the
-        // queue is gone.
-        T::failed(unsafe { ArcBorrow::from_raw(ctx.cast_const().cast::<T>()) });
+    match unsafe { (*event).event } {
+        bindings::ib_event_type_IB_EVENT_SRQ_ERR => T::failed(handler),
+        bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED => T::low(handler),
+        _ => {}
     }
 }
 

@@ -527,6 +527,7 @@ impl Pool {
     /// Whether a request waits for a window, or more memory is in use than the budget allows.
     pub(crate) fn wants_room(&self) -> bool {
         self.lacks_queue()
+            || self.lacks_limit()
             || !self.waiters.lock().is_empty()
             || self.cache.over() > 0 && !self.windows.lock().is_empty()
     }
@@ -720,6 +721,7 @@ impl WorkItem for Pool {
     fn run(pool: Arc<Pool>) {
         fault::asynchronous(|| {
             pool.leave_failed_queue();
+            pool.fill_low_queue();
             pool.handle_requests();
             pool.reap();
             pool.serve_waiters();

@@ -15,6 +15,10 @@
 //! and no message arrives in them. As many spare blocks are posted instead, and before the queue
 //! could run out of them, a new queue takes its place: new links use the new one, and the old one
 //! is destroyed, which brings its blocks back, when its last link has ended.
+//!
+//! The device tells when few blocks are left in the shared queue (IB_EVENT_SRQ_LIMIT_REACHED): a
+//! peer has sent more than its credit, or blocks were lost. The worker then posts unused blocks, as
+//! many as a peer could use up until its messages are looked at and its link ends.
 
 #![deny(unsafe_code)]
 
@@ -22,7 +26,7 @@ use kernel::pr_warn_once;
 use kernel::prelude::*;
 use kernel::revocable::Revocable;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
-use kernel::sync::{new_spinlock, Arc, ArcBorrow, SpinLock};
+use kernel::sync::{new_mutex, Arc, ArcBorrow, Mutex};
 
 use super::device::Verbs;
 use super::{Pool, RECV_SGE};
@@ -31,14 +35,19 @@ use crate::ib::qp::Qp;
 use crate::ib::srq::{Srq, SrqHandler};
 use crate::kern::errno::ENOBUFS;
 use crate::kern::task::now_ns;
+use crate::net_warn_ratelimited;
 use crate::params;
-use crate::proto::receives::{self, Ending};
+use crate::proto::receives::{self, Ending, LOW, SPARE};
 use crate::proto::wire::{HEADER_LEN, SMALL_MAX};
 use crate::stats::STATS;
 
 /// The next queue after one that has failed is made no sooner than this after the last one, in
 /// nanoseconds.
 const RENEW_NS: u64 = 1_000_000_000;
+
+/// The device tells no more often than this that few blocks are left, in nanoseconds: to set the
+/// limit is a command of its firmware.
+const LIMIT_NS: u64 = 1_000_000_000;
 
 /// The queue itself.
 enum Queue {
@@ -51,12 +60,19 @@ struct QueueEvents {
     pool: Arc<Pool>,
     /// The device has said that the queue has failed.
     failed: Atomic<bool>,
+    /// The device has said that few blocks are left.
+    low: Atomic<bool>,
 }
 
 impl SrqHandler for QueueEvents {
     fn failed(this: ArcBorrow<'_, Self>) {
         this.failed.store(true, Release);
         this.pool.queue_failed.store(true, Release);
+        this.pool.look_after();
+    }
+
+    fn low(this: ArcBorrow<'_, Self>) {
+        this.low.store(true, Release);
         this.pool.look_after();
     }
 }
@@ -76,7 +92,7 @@ pub(crate) struct Receives {
     serial: u32,
     /// The queue is shared; `None` when it was closed, or is a link's own.
     #[pin]
-    shared: SpinLock<Option<Arc<Srq>>>,
+    shared: Mutex<Option<Arc<Srq>>>,
     /// `None` for a link's own.
     events: Option<Arc<QueueEvents>>,
     #[pin]
@@ -109,7 +125,7 @@ impl Receives {
             try_pin_init!(Self {
                 pool: pool.clone(),
                 serial: pool.next_queue.fetch_add(1, Relaxed).wrapping_add(1).max(1),
-                shared <- new_spinlock!(shared, "zrs_pool::srq"),
+                shared <- new_mutex!(shared, "zrs_pool::srq"),
                 events,
                 open <- Revocable::new(Open { queue, region }),
                 used: Atomic::new(0),
@@ -316,7 +332,7 @@ impl LinkReceives {
         &self.rx
     }
 
-    /// The shared queue; `None` if it was closed, or is the link's own.
+    /// The shared queue; `None` if it was closed, or is the link's own. Sleeps.
     pub(crate) fn srq(&self) -> Option<Arc<Srq>> {
         self.rx.shared.lock().clone()
     }
@@ -352,6 +368,7 @@ impl Pool {
         let events = QueueEvents {
             pool: self.clone(),
             failed: Atomic::new(false),
+            low: Atomic::new(false),
         };
         let events = Arc::new(events, GFP_KERNEL)?;
         let srq = Srq::new(&verbs.pd, self.layout.blocks, RECV_SGE, events.clone())?;
@@ -366,6 +383,7 @@ impl Pool {
         let rx = self.new_shared()?;
         *self.shared.lock() = Some(rx.clone());
         if rx.fill(least) {
+            self.set_limit_soon();
             return Ok(());
         }
         self.close_shared();
@@ -431,6 +449,9 @@ impl Pool {
         }
         self.end_if_left(rx);
         self.refill();
+        if due {
+            self.set_limit_soon();
+        }
     }
 
     /// Puts a new queue in the place of `rx`, if that is the shared queue still. Without a new one,
@@ -486,7 +507,45 @@ impl Pool {
         } else {
             self.end_if_left(&rx);
             self.refill();
+            self.set_limit_soon();
         }
+    }
+
+    /// If few blocks are left in the shared receive queue, posts unused ones. Has the device tell
+    /// of that again, when it is time. Sleeps.
+    pub(super) fn fill_low_queue(&self) {
+        let Some(rx) = self.shared.lock().clone() else {
+            return;
+        };
+        let now = now_ns();
+        let events = rx.events.as_ref();
+        if events.is_some_and(|events| events.low.xchg(false, Full)) {
+            if let Some(verbs) = self.verbs() {
+                let name = verbs.pd.device().name();
+                net_warn_ratelimited!("{name}: few blocks left in the shared receive queue\n");
+            }
+            rx.fill(rx.promised.load(Relaxed).saturating_add(SPARE));
+            self.limit_at.store(now.saturating_add(LIMIT_NS), Relaxed);
+            self.pools.watch_waiters();
+        }
+        if now >= self.limit_at.load(Relaxed) {
+            self.limit_at.store(u64::MAX, Relaxed);
+            if let Some(srq) = &*rx.shared.lock() {
+                // A driver may have no such limit.
+                let _ = srq.set_limit(LOW);
+            }
+        }
+    }
+
+    /// There is another shared receive queue: the worker sets its limit. Does not sleep.
+    fn set_limit_soon(self: &Arc<Self>) {
+        self.limit_at.store(0, Relaxed);
+        self.look_after();
+    }
+
+    /// Whether the limit of the shared receive queue is to be set, now or later.
+    pub(super) fn lacks_limit(&self) -> bool {
+        self.limit_at.load(Relaxed) != u64::MAX
     }
 
     /// Whether a shared receive queue has failed, and there is no other one yet.

@@ -6,6 +6,10 @@
 /// Blocks that are posted to a shared receive queue in addition to the promised ones.
 pub const SPARE: u32 = 32;
 
+/// The device tells when fewer blocks than this are left in a shared receive queue. Peers that keep
+/// to their credit leave it all of its spare blocks.
+pub const LOW: u32 = SPARE / 2;
+
 /// A queue is replaced while links use it when ended links may have left at least this number of
 /// blocks in it: before all of its spare blocks are lost.
 const WORN: u32 = SPARE / 2;

@@ -6,6 +6,7 @@
  *   fatal      that it has failed;
  *   speed      that the rate of a port has changed;
  *   srq_error  that its shared receive queues have;
+ *   srq_limit  that few receives are left in these;
  *   comm_est   that a message has arrived on each of its queue pairs.
  * The queues are those that were made while this module was loaded.
  * drop_rtu=1 drops what the writer's network namespace sends to end the
@@ -175,6 +176,11 @@ static int srq_error_set(const char *name, const struct kernel_param *kp)
 	return queue_event(name, &srqs, IB_EVENT_SRQ_ERR);
 }
 
+static int srq_limit_set(const char *name, const struct kernel_param *kp)
+{
+	return queue_event(name, &srqs, IB_EVENT_SRQ_LIMIT_REACHED);
+}
+
 static int comm_est_set(const char *name, const struct kernel_param *kp)
 {
 	return queue_event(name, &qps, IB_EVENT_COMM_EST);
@@ -253,6 +259,9 @@ MODULE_PARM_DESC(speed, "interface of the RDMA device whose port has another rat
 static const struct kernel_param_ops srq_error_ops = { .set = srq_error_set };
 module_param_cb(srq_error, &srq_error_ops, NULL, 0200);
 MODULE_PARM_DESC(srq_error, "interface of the RDMA device whose shared receive queues fail");
+static const struct kernel_param_ops srq_limit_ops = { .set = srq_limit_set };
+module_param_cb(srq_limit, &srq_limit_ops, NULL, 0200);
+MODULE_PARM_DESC(srq_limit, "interface of the RDMA device that has few receives left in these");
 
 static const struct kernel_param_ops comm_est_ops = { .set = comm_est_set };
 module_param_cb(comm_est, &comm_est_ops, NULL, 0200);

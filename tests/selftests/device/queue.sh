@@ -1,7 +1,8 @@
 #!/bin/bash
 # A device that says of its shared receive queue that it has failed (IB_EVENT_SRQ_ERR): all connections of the
 # device end at once, not when a heartbeat is missed, and new ones are on another queue, as the RDMA core counts
-# them. A test's module says so (tests/lib/rdmaevent).
+# them. A device that says that few blocks are left in the queue (IB_EVENT_SRQ_LIMIT_REACHED) gets 32 more, until
+# messages come, and tells it no more than once a second. A test's module says both (tests/lib/rdmaevent).
 # rows: B9 E5 B17
 # hosts: own
 # test-module: tests/lib/rdmaevent
@@ -17,6 +18,7 @@ at_end "rmmod rdmaevent"
 # It knows the queues that are made from now on.
 zrs_load heartbeat_ms=0 dead_ms=600000 || ktap_bail "the module does not load"
 fail() { "$1" sh -c "echo $2 >/sys/module/rdmaevent/parameters/srq_error"; }
+low() { "$1" sh -c "echo $2 >/sys/module/rdmaevent/parameters/srq_limit"; }
 said() { dmesg | grep -c "lost: its shared receive queue has failed"; }
 # queues HOST: the numbers of its shared receive queues.
 queues() {
@@ -33,6 +35,11 @@ one_other() {
 	ktap_say "$(rdma resource show srq)"
 	return 1
 }
+define_probes "the limit of a queue" "limit ib_modify_srq"
+# limits: how often the limit of a queue was set.
+limits() { grep -c 'limit:' $TRACING/trace; }
+# blocks: those in use of A's device.
+blocks() { zrs pool --json | jq -r ".pools[] | select(.device == \"$DEV_A\") | .blocks"; }
 port=7000
 for device in "A va" "B vb"; do
 	read -r host netdev <<<"$device"
@@ -66,4 +73,18 @@ check "makes a shared receive queue" test -n "$was"
 check "the queue of a device without links fails" fail A va
 check "another one takes its place" one_other A "$was"
 check_pair "a connection by it" xfer --sizes 1,5000,300000 --both
+# A link ends soon after the last socket of its namespace.
+start heldA A holding zrs-selftest hold --what listen --addr 0.0.0.0:7800 || ktap_bail "a socket of A"
+start heldB B holding zrs-selftest hold --what listen --addr 0.0.0.0:7800 || ktap_bail "a socket of B"
+check_pair "messages" pingpong --conns 1 --rounds 200 --most 100
+was=$(blocks)
+echo 1 >$TRACING/events/zrstest/enable
+check "few blocks are left in a queue" low A va
+check "and again, at once" low A va
+check_becomes "more are posted" $((was + 32)) blocks
+check_becomes "the limit is set again" 1 limits
+nap 2
+check_eq "once" 1 "$(limits)"
+check_pair "messages" pingpong --conns 1 --rounds 200 --most 100
+check_becomes "take them away" "$was" blocks
 ktap_done

@@ -38,8 +38,14 @@ echo 64 >$param/asking_per_user
 check_lines A python3 "$here/cache.py" known
 check_lines A python3 "$here/cache.py" again
 echo "$before" >$param/fallback_ms
+remember() { check_eq "hosts are remembered" no "$([ "$(known)" = 0 ] || echo no)"; }
+remember
+# A link could not be made from an address that the device did not have yet.
+check "an address comes to a device" ip -n zrsA addr add 10.81.0.1/24 dev va
+check_becomes "nothing is remembered" 0 known
+check_lines A python3 "$here/cache.py" known
 # A device comes to the other end: the host has ZRS now.
-check_eq "hosts are remembered" no "$([ "$(known)" = 0 ] || echo no)"
+remember
 check "a device comes" ip netns exec zrsC rdma link add rxeD type rxe netdev vd
 check_eq "nothing is remembered" 0 "$(known)"
 ktap_done
