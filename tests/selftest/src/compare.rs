@@ -14,7 +14,9 @@ use std::thread;
 use crate::events::wakes::Children;
 use crate::socket::calls::Pair;
 use crate::support::checks::{say, Checks};
+use crate::support::fds;
 use crate::support::pattern::Pattern;
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 
 /// Check the properties by which such systems are compared, on connections of this host with itself
@@ -74,7 +76,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
         }
         // In a separate process, which ends after a time limit in any case.
         let before = tcp_opened();
-        let status = raw::fork(|| alone(row, args)).and_then(raw::wait);
+        let status = process::fork(|| alone(row, args)).and_then(process::wait);
         let by_tcp = before.is_none() || tcp_opened() != before;
         if by_tcp && (args.preload || raw::is_zrs()) {
             checks.fail(name, "a connection was made by TCP");
@@ -98,7 +100,7 @@ fn tcp_opened() -> Option<u64> {
 
 /// The exit status that says whether all of a row holds.
 fn alone((_, _, test): &Row, args: &Args) -> u8 {
-    raw::alarm(args.each);
+    process::alarm(args.each);
     let mut parts = Checks::of_parts();
     let done = test(args, &mut parts);
     u8::from(done.is_none() || !parts.fine())
@@ -119,9 +121,9 @@ fn pair(args: &Args) -> Result<Pair> {
 /// A process that serves as long as this lives, and where. It makes its own socket, so that no row
 /// is about one that another process has made whose name does not say so.
 fn peer(args: &Args, serve: impl FnOnce(&OwnedFd)) -> Result<(Children, SocketAddrV4)> {
-    let (hears, tell) = raw::unix_pair()?;
-    let child = raw::fork(|| {
-        raw::alarm(args.each);
+    let (hears, tell) = fds::unix_pair()?;
+    let child = process::fork(|| {
+        process::alarm(args.each);
         let listener = listener(args).and_then(|(listener, addr)| {
             raw::send_all(&tell, &addr.port().to_be_bytes())?;
             Ok(listener)

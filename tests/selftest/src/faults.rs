@@ -17,7 +17,7 @@ mod session;
 use std::net::Ipv4Addr;
 
 use crate::support::checks::{say, Checks};
-use crate::support::raw;
+use crate::support::process;
 
 /// Inject faults, one after the other, and check the errors that programs get
 #[derive(clap::Args)]
@@ -61,7 +61,7 @@ fn run_all(args: &Args, checks: &mut Checks) -> Result<(), String> {
     let io = |e: std::io::Error| e.to_string();
     knobs::prepare().map_err(io)?;
     // A page fault in between would take the fault.
-    raw::lock_memory().map_err(|e| format!("mlockall: {e}"))?;
+    process::lock_memory().map_err(|e| format!("mlockall: {e}"))?;
     let world = pair::World::new(args.addr, args.scale, args.beside).map_err(io)?;
     match args.what.as_str() {
         "calls" | "datagrams" | "companion" | "beside" | "memory" => {
@@ -108,7 +108,7 @@ fn sessions(args: &Args, world: &pair::World, knob: &knobs::Knob, checks: &mut C
     let mut seen = std::collections::BTreeMap::<String, u32>::new();
     let mut nth = args.nth.unwrap_or(1);
     let result = loop {
-        raw::alarm(300 * args.scale);
+        process::alarm(300 * args.scale);
         let session = match args.what.starts_with("memory") {
             true => memory::run(world, knob, nth),
             false => session::run(world, knob, nth),

@@ -101,7 +101,7 @@ enum Command {
 fn main() -> ExitCode {
     let args = Args::parse();
     support::raw::set_protocol(args.protocol);
-    support::raw::alarm(args.limit);
+    support::process::alarm(args.limit);
     let mut checks = support::checks::Checks::default();
     match args.command {
         Command::Xfer(args) => common::xfer::run(&args, &mut checks),

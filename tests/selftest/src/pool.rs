@@ -17,11 +17,12 @@ use zrs_sys::abi::zrs_ioc_cache;
 use zrs_sys::Device;
 
 use crate::support::checks::Checks;
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 
 /// How long something may take that is to happen; on any machine much longer than it does.
 fn patience() -> Duration {
-    raw::patience(20)
+    process::patience(20)
 }
 /// The interval between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(10);

@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::args::size;
 use crate::support::checks::{say, Checks};
+use crate::support::fds;
 use crate::support::pattern::Rng;
+use crate::support::process;
 use crate::support::raw::{self, Result};
 use crate::support::wild;
 use table::{Count, Table};
@@ -103,7 +105,7 @@ struct Process {
 }
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    raw::alarm(0);
+    process::alarm(0);
     if let Err(e) = stress(args, checks) {
         checks.fail("stress", &e.to_string());
     }
@@ -116,7 +118,7 @@ fn stress(args: &Args, checks: &mut Checks) -> Result<()> {
     ));
     let mut inboxes = Vec::new();
     for _ in 0..args.processes {
-        inboxes.push(raw::unix_pair()?);
+        inboxes.push(fds::unix_pair()?);
     }
     let shared = Shared {
         args,
@@ -141,7 +143,7 @@ fn stress(args: &Args, checks: &mut Checks) -> Result<()> {
             let index = rng.below(args.processes);
             let process = &mut processes[index];
             wild::kill(process.pid, libc::SIGKILL)?;
-            if raw::wait(process.pid)? != 128 + libc::SIGKILL {
+            if process::wait(process.pid)? != 128 + libc::SIGKILL {
                 checks.fail("a process ended by itself", &format!("process {index}"));
                 break;
             }
@@ -164,7 +166,7 @@ fn stress(args: &Args, checks: &mut Checks) -> Result<()> {
     while ended.len() < processes.len() && Instant::now() < end && hung.is_empty() {
         // Descriptors given to a process that has gone already.
         for (_, inbox) in &shared.inboxes {
-            while raw::poll(inbox, libc::POLLIN, 0)? != 0 && raw::recv_fd(inbox).is_ok() {}
+            while raw::poll(inbox, libc::POLLIN, 0)? != 0 && fds::recv_fd(inbox).is_ok() {}
         }
         while ended.len() < processes.len() {
             match wild::wait_any()? {
@@ -189,7 +191,7 @@ fn stress(args: &Args, checks: &mut Checks) -> Result<()> {
     for process in &processes {
         if !ended.iter().any(|(pid, _)| *pid == process.pid) {
             wild::kill(process.pid, libc::SIGKILL)?;
-            raw::wait(process.pid)?;
+            process::wait(process.pid)?;
         }
     }
     let bad: Vec<_> = ended.iter().filter(|(_, status)| *status != 0).collect();
@@ -204,7 +206,7 @@ fn stress(args: &Args, checks: &mut Checks) -> Result<()> {
 
 fn start(shared: &Shared<'_>, index: usize, starts: u64) -> Result<Process> {
     // The parent has one thread.
-    let pid = raw::fork(|| match actor::process(shared, index, starts) {
+    let pid = process::fork(|| match actor::process(shared, index, starts) {
         Ok(()) => 0,
         Err(e) => {
             say(&format!("# process {index}: {e}"));

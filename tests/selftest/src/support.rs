@@ -5,7 +5,11 @@ pub mod args;
 #[allow(unsafe_code)]
 pub mod calls;
 pub mod checks;
+#[allow(unsafe_code)]
+pub mod fds;
 pub mod pattern;
+#[allow(unsafe_code)]
+pub mod process;
 #[allow(unsafe_code)]
 pub mod raw;
 pub mod rx;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::common::serve::{ask, ECHO};
 use crate::support::checks::{say, Checks};
 use crate::support::pattern::{Pattern, Rng, Verifier};
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 
 /// Send data to `serve` and verify the echo, all the time; a line on stdin: finish the current
@@ -29,7 +30,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    raw::alarm(0);
+    process::alarm(0);
     let (to_main, lines) = mpsc::channel();
     thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {

@@ -6,6 +6,7 @@ use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
 
 use crate::support::checks::{say, Checks};
+use crate::support::process;
 use crate::support::raw::{self, Errno};
 
 /// Open many connections and keep them until stdin ends
@@ -30,7 +31,7 @@ pub struct Args {
 const CHUNK: usize = 2000;
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    raw::alarm(0);
+    process::alarm(0);
     let listener = match args.listen.map(listener).transpose() {
         Ok(listener) => listener,
         Err(e) => return say(&format!("opened 0, then listen: {e}")),

@@ -11,6 +11,7 @@ use zrs_sys::Map;
 
 use crate::common::serve::{ask, DISCARD, FLOOD};
 use crate::support::checks::{say, Checks};
+use crate::support::process;
 use crate::support::raw::{self, Result};
 use crate::support::wild;
 
@@ -61,7 +62,7 @@ const PIPED: usize = 64 << 10;
 const TAG: u8 = 21;
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    raw::alarm(0);
+    process::alarm(0);
     let Some(held) = checks.need("hold", hold(args)) else {
         return;
     };

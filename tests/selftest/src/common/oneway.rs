@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use crate::events::wakes::Children;
 use crate::support::checks::{say, Checks};
+use crate::support::fds;
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 
 /// Send messages one way, one at a time
@@ -64,11 +66,11 @@ pub fn run(args: &Args, checks: &mut Checks) {
 }
 
 fn send(args: &Args) -> Result<()> {
-    let (here, there) = raw::unix_pair()?;
-    let child = raw::fork(|| u8::from(receive(args, &there).is_err()))?;
+    let (here, there) = fds::unix_pair()?;
+    let child = process::fork(|| u8::from(receive(args, &there).is_err()))?;
     let _child = Children(vec![child]);
     drop(there);
-    raw::run_on(0)?;
+    process::run_on(0)?;
     // It listens.
     raw::recv_all(&here, &mut [0])?;
     let conn = raw::connected(args.to)?;
@@ -151,8 +153,8 @@ fn line(path: &Path) -> Result<[i64; 4]> {
 
 /// Until the sender ends.
 fn receive(args: &Args, unix: &OwnedFd) -> Result<Infallible> {
-    raw::set_network(&File::open(&args.netns)?)?;
-    raw::run_on(1)?;
+    process::set_network(&File::open(&args.netns)?)?;
+    process::run_on(1)?;
     let (listener, _) = raw::listener(args.to)?;
     raw::send_all(unix, b"!")?;
     let conn = raw::accept(&listener)?;

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::thread;
 
 use crate::support::checks::{say, Checks};
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 
 /// Serve the commands of errno, poll, hold and hostile, until killed
@@ -43,7 +44,7 @@ pub const DATA_LEN: usize = 4096;
 pub const LEAVE_LEN: usize = 100_000;
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    raw::alarm(0);
+    process::alarm(0);
     if let Some(listener) = checks.listener(args.addr) {
         on(&listener, checks);
     }

@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::support::checks::say;
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 
 /// Begin many connects without waiting for them, and begin each again when it has failed
@@ -24,7 +25,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) {
-    raw::alarm(0);
+    process::alarm(0);
     let targets: Vec<_> = args.to.iter().cycle().take(args.conns).collect();
     let mut conns = Vec::new();
     let mut failed = String::new();

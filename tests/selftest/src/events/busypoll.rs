@@ -21,6 +21,8 @@ use zrs_sys::Ring;
 use crate::common::serve::{ask, ECHO, STALL};
 use crate::support::calls;
 use crate::support::checks::{say, Checks};
+use crate::support::fds;
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 use crate::support::wild;
 
@@ -295,7 +297,7 @@ fn without_time(args: &Args, checks: &mut Checks) -> Option<()> {
     };
     let seen = thread::scope(|s| {
         let looks = s.spawn(|| {
-            raw::run_on(0)?;
+            process::run_on(0)?;
             best(scheduled, |n| *n < LOOKS / 2)
         });
         looks.join().expect("the thread that looks")
@@ -462,7 +464,7 @@ fn by_poll(args: &Args, checks: &mut Checks) -> Option<()> {
         Ok(0),
     );
     // Events of another descriptor are seen as well, also while this one polls.
-    let (pipe, other) = checks.need("socketpair", raw::unix_pair())?;
+    let (pipe, other) = checks.need("socketpair", fds::unix_pair())?;
     for ms in [0, 1, 100] {
         let seen = thread::scope(|s| {
             s.spawn(|| {

@@ -13,6 +13,7 @@ use libc::{
 use crate::common::serve::{ask, ECHO, SHUT};
 use crate::support::calls;
 use crate::support::checks::Checks;
+use crate::support::fds;
 use crate::support::raw;
 use crate::support::wild;
 
@@ -125,7 +126,7 @@ pub fn nested(args: &Args, checks: &mut Checks) -> Option<()> {
     let outer = checks.need("epoll", raw::epoll())?;
     let added = raw::epoll_ctl(&outer, EPOLL_CTL_ADD, &inner, EPOLLIN);
     checks.need("EPOLL_CTL_ADD", added)?;
-    let (pipe, _other) = checks.need("socketpair", raw::unix_pair())?;
+    let (pipe, _other) = checks.need("socketpair", fds::unix_pair())?;
     let added = raw::epoll_ctl(&outer, EPOLL_CTL_ADD, &pipe, EPOLLIN);
     checks.need("EPOLL_CTL_ADD", added)?;
     expect(checks, "nested: nothing there", &outer, &inner, 0);

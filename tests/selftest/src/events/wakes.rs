@@ -11,6 +11,8 @@ use libc::{pid_t, EPOLLEXCLUSIVE, EPOLLIN, EPOLLRDHUP, EPOLL_CTL_ADD, POLLIN, PO
 use crate::common::serve::{ask, DISCARD, ECHO};
 use crate::support::calls;
 use crate::support::checks::{say, Checks};
+use crate::support::fds;
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 use crate::support::wild;
 
@@ -122,7 +124,7 @@ impl Drop for Children {
     fn drop(&mut self) {
         for &pid in &self.0 {
             let _ = wild::kill(pid, SIGKILL);
-            let _ = raw::wait(pid);
+            let _ = process::wait(pid);
         }
     }
 }
@@ -165,10 +167,10 @@ fn herd(
     let woken = || -> Result<Vec<usize>> {
         let (listener, addr) = raw::listener(SocketAddrV4::new(local, 0))?;
         raw::set_nonblocking(&listener, !name.starts_with("blocking"))?;
-        let (hears, tell) = raw::unix_pair()?;
+        let (hears, tell) = fds::unix_pair()?;
         let mut children = Children(vec![]);
         for _ in 0..HERD {
-            let child = raw::fork(|| u8::from(waits(&listener, &tell).is_err()))?;
+            let child = process::fork(|| u8::from(waits(&listener, &tell).is_err()))?;
             children.0.push(child);
         }
         // The first one makes the link.
@@ -235,7 +237,7 @@ fn others(args: &Args, checks: &mut Checks) -> Option<()> {
     ];
     let mut children = Children(vec![]);
     for way in &ways {
-        let child = raw::fork(|| u8::from((way.wait)(way.fd) != Ok(true)));
+        let child = process::fork(|| u8::from((way.wait)(way.fd) != Ok(true)));
         children.0.push(checks.need("fork", child)?);
     }
     let before = checks.need("fall asleep", asleep(&children.0))?;
@@ -260,7 +262,7 @@ fn others(args: &Args, checks: &mut Checks) -> Option<()> {
     }
     checks.need("shutdown", raw::shutdown(&fd, libc::SHUT_WR))?;
     checks.need("shutdown", raw::shutdown(&third, libc::SHUT_WR))?;
-    let ended: Result<Vec<_>> = children.0.drain(..).map(raw::wait).collect();
+    let ended: Result<Vec<_>> = children.0.drain(..).map(process::wait).collect();
     checks.eq(
         "then the end wakes all of them",
         ended,
@@ -277,7 +279,7 @@ fn idle(args: &Args, checks: &mut Checks) -> Option<()> {
         checks.need("an answer", raw::recv_all(&fd, &mut [0]))?;
         conns.push(fd);
     }
-    let child = raw::fork(|| {
+    let child = process::fork(|| {
         let all: Vec<_> = conns.iter().collect();
         u8::from(wild::poll_all(&all, POLLIN, -1).is_err())
     });

@@ -12,6 +12,7 @@ use super::errnos;
 use super::knobs::{self, FailNth};
 use super::pair::{Pair, World};
 use crate::support::checks::{say, Checks};
+use crate::support::process;
 use crate::support::raw::{self, Errno};
 
 pub type Outcome<T> = Result<T, String>;
@@ -57,7 +58,7 @@ impl Calls<'_> {
         if !name.contains(&self.only) {
             return;
         }
-        raw::alarm(300 * self.world.scale);
+        process::alarm(300 * self.world.scale);
         let (mut hit, mut errors) = (0, Vec::new());
         let result = self.rounds(errnos, &mut steps, &mut hit, &mut errors);
         let result = result.and_then(|()| self.world.idle());

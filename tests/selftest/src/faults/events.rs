@@ -11,6 +11,7 @@ use zrs_sys::abi::*;
 use super::pair::{Pair, World};
 use super::{beside, knobs};
 use crate::support::checks::Checks;
+use crate::support::process;
 use crate::support::raw::{self, Errno};
 
 /// `enum rdma_cm_event_type`.
@@ -177,7 +178,7 @@ pub fn all(world: &World, only: &str, checks: &mut Checks) {
         if !text.contains(only) {
             return;
         }
-        raw::alarm(100 * world.scale);
+        process::alarm(100 * world.scale);
         match run() {
             Ok(()) => _ = checks.yes(&text, true, ""),
             Err(e) => {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use zrs_sys::abi::{zrs_ioc_stats, ZRS_TCP_AUTO};
 
 use crate::support::pattern::Pattern;
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 
 /// The two network namespaces. A socket belongs to the namespace in which it is made.
@@ -54,11 +55,11 @@ impl World {
     }
 
     pub fn enter_a(&self) -> Result<()> {
-        raw::set_network(&self.a)
+        process::set_network(&self.a)
     }
 
     pub fn enter_b(&self) -> Result<()> {
-        raw::set_network(&self.b)
+        process::set_network(&self.b)
     }
 
     /// A socket that listens in host B, and where.

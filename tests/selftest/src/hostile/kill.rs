@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::{pause, still_works, Ctx, Tally};
 use crate::common::serve::{ask, DISCARD, STALL};
 use crate::support::checks::{say, Checks};
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 use crate::support::wild::{self, Area, Userfault};
 
@@ -103,7 +104,7 @@ const STATES: &[State] = &[
         let fd = ctx.flood(1, 1 << 40)?;
         let child = wild::fork_idle(100)?;
         let end = recv(&fd);
-        raw::wait(child)?;
+        process::wait(child)?;
         end
     }),
 ];
@@ -144,14 +145,14 @@ pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
             if round > 0 && Instant::now() > end {
                 break 'rounds;
             }
-            let child = raw::fork(|| match state(ctx) {
+            let child = process::fork(|| match state(ctx) {
                 Ok(()) => 0,
                 Err(e) => e.0 as u8,
             })?;
             pause(rng.below(if round == 0 { 150 } else { 40 }) as u64);
             wild::kill(child, libc::SIGKILL)?;
             killed += 1;
-            tally.add(&match raw::wait(child)? {
+            tally.add(&match process::wait(child)? {
                 137 => Ok(()),
                 status => Err(Errno(status)),
             });

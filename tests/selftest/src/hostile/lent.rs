@@ -15,6 +15,7 @@ use zrs_sys::abi::{
 use super::{beside, for_a_while, still_works, Ctx, Tally};
 use crate::support::checks::{say, Checks};
 use crate::support::pattern::Rng;
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 use crate::support::wild::{self, Area, PAGE};
 
@@ -120,14 +121,14 @@ pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
                     _ => super::pause(1),
                 }
                 while children.len() > 4 {
-                    raw::wait(children.remove(0))?;
+                    process::wait(children.remove(0))?;
                 }
                 Ok(())
             })
         },
     )?;
     for child in children {
-        raw::wait(child)?;
+        process::wait(child)?;
     }
     into.report(
         checks,

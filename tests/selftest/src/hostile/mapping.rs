@@ -9,6 +9,7 @@ use std::thread;
 use super::ring::maps;
 use super::{for_a_while, still_works, Ctx};
 use crate::support::checks::{say, Checks};
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 use crate::support::wild::{self, Area, PAGE};
 
@@ -123,16 +124,16 @@ fn refusals(_: &Ctx, fd: &std::os::fd::OwnedFd, checks: &mut Checks) -> Result<(
     checks.eq("ring: MADV_DONTNEED", result, Ok(()));
     let child = wild::fork_touch(&maps.ring)?;
     let died = [128 + libc::SIGSEGV, 128 + libc::SIGBUS];
-    let status = raw::wait(child)?;
+    let status = process::wait(child)?;
     checks.yes(
         "ring: a child does not have it",
         died.contains(&status),
         &format!("exit status {status}"),
     );
     let child = wild::fork_touch(window)?;
-    let status = raw::wait(child)?;
+    let status = process::wait(child)?;
     checks.eq("window: a child does not have it", status, died[0]);
-    checks.eq("exec", raw::wait(wild::fork_exec()?), Ok(0));
+    checks.eq("exec", process::wait(wild::fork_exec()?), Ok(0));
     Ok(())
 }
 
@@ -183,14 +184,14 @@ fn again_and_again(ctx: &Ctx, fd: &std::os::fd::OwnedFd, checks: &mut Checks) ->
                     strange = Some(e);
                 }
                 while children.len() > 4 {
-                    raw::wait(children.remove(0))?;
+                    process::wait(children.remove(0))?;
                 }
                 Ok(())
             })
         },
     )?;
     for child in children {
-        raw::wait(child)?;
+        process::wait(child)?;
     }
     checks.eq("mappings come and go", strange, None::<Errno>);
     say(&format!("#   {rounds} rounds"));

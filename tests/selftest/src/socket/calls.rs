@@ -13,6 +13,7 @@ use libc::{
 use crate::common::serve::{ask, DISCARD};
 use crate::support::checks::Checks;
 use crate::support::pattern::{Pattern, Verifier};
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 
 /// Check the effect of flags, options and ioctls on a connection of this host with itself
@@ -84,14 +85,14 @@ pub fn pair(listener: &OwnedFd, addr: SocketAddrV4) -> Result<Pair> {
     let client = raw::connected(addr)?;
     let server = raw::accept(listener)?;
     // So that a mistake ends.
-    raw::set_recv_timeout(&server, raw::patience_ms(20))?;
-    raw::set_recv_timeout(&client, raw::patience_ms(20))?;
+    raw::set_recv_timeout(&server, process::patience_ms(20))?;
+    raw::set_recv_timeout(&client, process::patience_ms(20))?;
     Ok(Pair { client, server })
 }
 
 /// Tries until it says `expected`, for some seconds.
 pub fn until<T: PartialEq>(expected: &T, mut look: impl FnMut() -> T) -> T {
-    let end = Instant::now() + raw::patience(20);
+    let end = Instant::now() + process::patience(20);
     loop {
         let seen = look();
         if seen == *expected || Instant::now() > end {
@@ -344,21 +345,21 @@ fn messages(pair: &Pair, checks: &mut Checks) -> Option<()> {
 }
 
 fn sigio(pair: &Pair, checks: &mut Checks) -> Option<()> {
-    checks.need("O_ASYNC", raw::count_sigios(&pair.server))?;
-    raw::take_sigios();
+    checks.need("O_ASYNC", process::count_sigios(&pair.server))?;
+    process::take_sigios();
     checks.need("send", raw::send_all(&pair.client, b"x"))?;
-    let some = until(&true, || raw::take_sigios() > 0);
+    let some = until(&true, || process::take_sigios() > 0);
     checks.yes("SIGIO when data comes", some, "none");
     checks.need("recv", raw::recv(&pair.server, &mut [0], 0))?;
-    raw::take_sigios();
+    process::take_sigios();
     checks.need("shutdown", raw::shutdown(&pair.client, libc::SHUT_WR))?;
-    let some = until(&true, || raw::take_sigios() > 0);
+    let some = until(&true, || process::take_sigios() > 0);
     checks.yes("SIGIO at the end of the stream", some, "none");
-    checks.need("O_ASYNC", raw::count_sigios(&pair.server))?;
+    checks.need("O_ASYNC", process::count_sigios(&pair.server))?;
     let block = vec![0; 1 << 16];
     // Room that comes before the last call has a signal of its own, which is taken; the last call asks for another.
     let full = loop {
-        raw::take_sigios();
+        process::take_sigios();
         let sent = raw::send(&pair.server, &block, MSG_DONTWAIT);
         if sent.is_err() {
             break sent;
@@ -368,7 +369,7 @@ fn sigio(pair: &Pair, checks: &mut Checks) -> Option<()> {
     let mut buf = vec![0; 1 << 16];
     let some = until(&true, || {
         let _ = raw::recv(&pair.client, &mut buf, MSG_DONTWAIT);
-        raw::take_sigios() > 0
+        process::take_sigios() > 0
     });
     checks.yes("SIGIO when there is room again", some, "none");
     let again = until(&true, || {

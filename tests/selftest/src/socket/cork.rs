@@ -11,6 +11,7 @@ use libc::{IPPROTO_TCP, MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL, POLLOUT, TCP_CORK,
 use crate::socket::calls::{pair, until, Pair};
 use crate::support::checks::Checks;
 use crate::support::pattern::{Pattern, Rng, Verifier};
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 use crate::support::wild;
 use zrs_sys::abi::zrs_ioc_stats;
@@ -221,13 +222,13 @@ fn close(pair: Pair, checks: &mut Checks) {
 /// The program just ends.
 fn exit(pair: Pair, checks: &mut Checks) {
     let Pair { client, server } = pair;
-    let child = raw::fork(|| match raw::send(&client, b"last", MSG_MORE) {
+    let child = process::fork(|| match raw::send(&client, b"last", MSG_MORE) {
         Ok(4) => 0,
         _ => 1,
     });
     drop(client);
     if let Some(child) = checks.need("fork", child) {
-        checks.eq("a child sends", raw::wait(child), Ok(0));
+        checks.eq("a child sends", process::wait(child), Ok(0));
         ends_with(&server, b"last", "and its end sends corked bytes", checks);
     }
 }

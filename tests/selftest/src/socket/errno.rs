@@ -10,6 +10,7 @@ use zrs_sys::abi::{self, zrs_rx_ring, SOL_ZRS, ZRS_RX_RING};
 
 use crate::common::serve::{ask, CALL, DATA, DATA_LEN, DISCARD, ECHO, LEAVE, LEAVE_LEN, SHUT};
 use crate::support::checks::Checks;
+use crate::support::process;
 use crate::support::raw::{self, bytes_of, Errno};
 
 /// Check the errno of every misuse of a socket, and of its ring
@@ -51,19 +52,19 @@ pub fn run(args: &Args, checks: &mut Checks) {
 
 fn unconnected(_: &Args, checks: &mut Checks) -> Option<()> {
     let fd = checks.need("socket", raw::stream())?;
-    raw::count_sigpipes();
+    process::count_sigpipes();
     checks.errno(
         "send on a fresh socket, quietly",
         raw::send(&fd, b"x", MSG_NOSIGNAL),
         &[libc::EPIPE],
     );
-    checks.eq("its SIGPIPEs", raw::sigpipes(), 0);
+    checks.eq("its SIGPIPEs", process::sigpipes(), 0);
     checks.errno(
         "send on a fresh socket",
         raw::send(&fd, b"x", 0),
         &[libc::EPIPE],
     );
-    checks.eq("its SIGPIPEs", raw::take_sigpipes(), 1);
+    checks.eq("its SIGPIPEs", process::take_sigpipes(), 1);
     checks.errno(
         "recv on a fresh socket",
         raw::recv(&fd, &mut [0], 0),
@@ -303,7 +304,7 @@ fn names(args: &Args, checks: &mut Checks) -> Option<()> {
 /// A signal ends a call that waits.
 fn interrupted(args: &Args, checks: &mut Checks) -> Option<()> {
     let mut eintr = |name: &str, call: &dyn Fn() -> raw::Result<()>| {
-        let seen = raw::interrupted(call);
+        let seen = process::interrupted(call);
         if let Some(seen) = checks.need(name, seen) {
             checks.errno(&format!("{name}, interrupted"), seen, &[libc::EINTR]);
         }
@@ -320,7 +321,7 @@ fn interrupted(args: &Args, checks: &mut Checks) -> Option<()> {
 }
 
 fn shut(args: &Args, checks: &mut Checks) -> Option<()> {
-    raw::count_sigpipes();
+    process::count_sigpipes();
     let fd = checks.need("connect", ask(args.peer, &[DISCARD]))?;
     checks.eq(
         "shutdown for reading",
@@ -339,9 +340,9 @@ fn shut(args: &Args, checks: &mut Checks) -> Option<()> {
         raw::send(&fd, b"x", MSG_NOSIGNAL),
         &[libc::EPIPE],
     );
-    checks.eq("SIGPIPEs", raw::sigpipes(), 0);
+    checks.eq("SIGPIPEs", process::sigpipes(), 0);
     checks.errno("send after it", raw::send(&fd, b"x", 0), &[libc::EPIPE]);
-    checks.eq("SIGPIPEs", raw::take_sigpipes(), 1);
+    checks.eq("SIGPIPEs", process::take_sigpipes(), 1);
 
     let fd = checks.need("connect", ask(args.peer, &[SHUT]))?;
     checks.eq(

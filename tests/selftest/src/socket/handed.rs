@@ -12,7 +12,9 @@ use libc::{pid_t, POLLERR, POLLIN, POLLRDHUP};
 
 use crate::support::calls;
 use crate::support::checks::{say, Checks};
+use crate::support::fds;
 use crate::support::pattern::{Pattern, Verifier};
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 use crate::support::uring::Uring;
 use crate::support::verified;
@@ -55,7 +57,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
         std::process::exit(go_on(args, number).into());
     }
     if let Some(addr) = args.server {
-        raw::alarm(0);
+        process::alarm(0);
         if let Some(listener) = checks.listener(addr) {
             serve(&listener, args.seed);
         }
@@ -175,8 +177,8 @@ fn status(result: Result<()>) -> u8 {
 
 /// A process that does it, and ends some time whatever happens.
 fn child(what: impl FnOnce() -> Result<()>) -> Result<pid_t> {
-    raw::fork(|| {
-        raw::alarm(300);
+    process::fork(|| {
+        process::alarm(300);
         status(what())
     })
 }
@@ -187,7 +189,7 @@ fn in_child(what: impl FnOnce() -> Result<()>) -> Result<()> {
 }
 
 fn done(pid: pid_t) -> Result<()> {
-    match raw::wait(pid)? {
+    match process::wait(pid)? {
         0 => Ok(()),
         _ => Err(Errno(libc::EIO)),
     }
@@ -312,9 +314,9 @@ pub fn exec(args: &Args, checks: &mut Checks) -> Option<()> {
 
 pub fn passed(args: &Args, checks: &mut Checks) -> Option<()> {
     let seen = (|| {
-        let (ours, theirs) = raw::unix_pair()?;
+        let (ours, theirs) = fds::unix_pair()?;
         let pid = child(|| {
-            let fd = raw::recv_fd(&theirs)?;
+            let fd = fds::recv_fd(&theirs)?;
             turns(args, &fd, 1, 2)?;
             // The next one by io_uring, where there is one.
             if let Ok(mut ring) = Uring::new() {
@@ -329,14 +331,14 @@ pub fn passed(args: &Args, checks: &mut Checks) -> Option<()> {
                 say("# there is no io_uring here");
                 turns(args, &fd, 2, 3)?;
             }
-            raw::send_fd(&theirs, &fd)
+            fds::send_fd(&theirs, &fd)
         })?;
         drop(theirs);
         let fd = connect(args)?;
         turns(args, &fd, 0, 1)?;
-        raw::send_fd(&ours, &fd)?;
+        fds::send_fd(&ours, &fd)?;
         drop(fd);
-        let fd = raw::recv_fd(&ours)?;
+        let fd = fds::recv_fd(&ours)?;
         done(pid)?;
         finish(args, &fd, 3)
     })();
@@ -349,14 +351,14 @@ pub fn passed(args: &Args, checks: &mut Checks) -> Option<()> {
 
 fn passed_unread(args: &Args, checks: &mut Checks) -> Option<()> {
     let seen = (|| {
-        let (ours, theirs) = raw::unix_pair()?;
-        let pid = child(|| raw::recv_fd(&theirs).and_then(|fd| finish(args, &fd, 0)))?;
+        let (ours, theirs) = fds::unix_pair()?;
+        let pid = child(|| fds::recv_fd(&theirs).and_then(|fd| finish(args, &fd, 0)))?;
         let fd = connect(args)?;
         // More than goes in one small message.
         while (raw::ioctl_int(&fd, libc::FIONREAD)? as usize) < PIECE {
             raw::poll(&fd, POLLIN, SOON)?;
         }
-        raw::send_fd(&ours, &fd)?;
+        fds::send_fd(&ours, &fd)?;
         drop(fd);
         done(pid)
     })();
@@ -365,9 +367,9 @@ fn passed_unread(args: &Args, checks: &mut Checks) -> Option<()> {
 
 fn passed_listening(args: &Args, checks: &mut Checks) -> Option<()> {
     let seen = (|| {
-        let (ours, theirs) = raw::unix_pair()?;
+        let (ours, theirs) = fds::unix_pair()?;
         let pid = child(|| {
-            let listener = raw::recv_fd(&theirs)?;
+            let listener = fds::recv_fd(&theirs)?;
             for _ in 0..2 {
                 finish(args, &raw::accept(&listener)?, 0)?;
             }
@@ -377,7 +379,7 @@ fn passed_listening(args: &Args, checks: &mut Checks) -> Option<()> {
         // One connection waits when it is handed on, the other one comes afterwards.
         let _first = called(addr.port(), args)?;
         raw::poll(&listener, POLLIN, SOON)?;
-        raw::send_fd(&ours, &listener)?;
+        fds::send_fd(&ours, &listener)?;
         drop(listener);
         let _second = called(addr.port(), args)?;
         done(pid)
@@ -391,9 +393,9 @@ fn passed_listening(args: &Args, checks: &mut Checks) -> Option<()> {
 
 fn passed_zerocopy(args: &Args, checks: &mut Checks) -> Option<()> {
     let seen = (|| {
-        let (ours, theirs) = raw::unix_pair()?;
+        let (ours, theirs) = fds::unix_pair()?;
         let pid = child(|| {
-            let fd = raw::recv_fd(&theirs)?;
+            let fd = fds::recv_fd(&theirs)?;
             if raw::poll(&fd, 0, SOON)? != POLLERR {
                 return Err(Errno(libc::EPROTO));
             }
@@ -408,7 +410,7 @@ fn passed_zerocopy(args: &Args, checks: &mut Checks) -> Option<()> {
         let pattern = Pattern::new(args.seed, 0, 1);
         pattern.fill(0, &mut memory);
         let sent = zrs_sys::sock::send_zerocopy(fd.as_fd(), &memory)?;
-        raw::send_fd(&ours, &fd)?;
+        fds::send_fd(&ours, &fd)?;
         drop(fd);
         let mut back = vec![0; sent];
         raw::recv_all(&peer, &mut back)?;
@@ -428,7 +430,7 @@ fn passed_zerocopy(args: &Args, checks: &mut Checks) -> Option<()> {
 /// pidfd_getfd(), and the process that it was taken from is killed.
 fn taken(args: &Args, checks: &mut Checks) -> Option<()> {
     let seen = (|| {
-        let (ours, theirs) = raw::unix_pair()?;
+        let (ours, theirs) = fds::unix_pair()?;
         let pid = child(|| {
             let fd = connect(args)?;
             turns(args, &fd, 0, 1)?;
@@ -441,7 +443,7 @@ fn taken(args: &Args, checks: &mut Checks) -> Option<()> {
         let fd = calls::fd_of(pid, i32::from_be_bytes(number))?;
         turns(args, &fd, 1, 2)?;
         wild::kill(pid, libc::SIGKILL)?;
-        raw::wait(pid)?;
+        process::wait(pid)?;
         finish(args, &fd, 2)
     })();
     ok(
@@ -470,11 +472,11 @@ fn served_in_children(args: &Args, checks: &mut Checks) -> Option<()> {
         checks,
     )?;
     let seen = (|| {
-        let (ours, theirs) = raw::unix_pair()?;
+        let (ours, theirs) = fds::unix_pair()?;
         let (listener, addr) = raw::listener(SocketAddrV4::new(args.local, 0))?;
         let _call = called(addr.port(), args)?;
-        in_child(|| raw::send_fd(&theirs, &raw::accept(&listener)?))?;
-        finish(args, &raw::recv_fd(&ours)?, 0)
+        in_child(|| fds::send_fd(&theirs, &raw::accept(&listener)?))?;
+        finish(args, &fds::recv_fd(&ours)?, 0)
     })();
     ok(
         "fork: accepted in a child, served in the parent",
@@ -486,15 +488,15 @@ fn served_in_children(args: &Args, checks: &mut Checks) -> Option<()> {
 /// A socket that only a message has: it lives, and its end is the message's.
 fn in_a_message(args: &Args, checks: &mut Checks) -> Option<()> {
     let seen = (|| {
-        let (ours, theirs) = raw::unix_pair()?;
+        let (ours, theirs) = fds::unix_pair()?;
         let (fd, peer) = ends(args)?;
-        raw::send_fd(&ours, &fd)?;
+        fds::send_fd(&ours, &fd)?;
         drop(fd);
         goes_on(&peer)?;
         raw::send_all(&peer, b"x")?;
-        let fd = raw::recv_fd(&theirs)?;
+        let fd = fds::recv_fd(&theirs)?;
         raw::recv_all(&fd, &mut [0])?;
-        raw::send_fd(&ours, &fd)?;
+        fds::send_fd(&ours, &fd)?;
         drop(fd);
         goes_on(&peer)?;
         drop((ours, theirs));
@@ -510,7 +512,7 @@ fn in_a_message(args: &Args, checks: &mut Checks) -> Option<()> {
 fn closed_by_exec(args: &Args, checks: &mut Checks) -> Option<()> {
     let seen = (|| {
         let (fd, peer) = ends(args)?;
-        let (ours, theirs) = raw::unix_pair()?;
+        let (ours, theirs) = fds::unix_pair()?;
         let pid = child(|| {
             raw::recv(&theirs, &mut [0], 0)?;
             calls::exec_sleep()
@@ -520,7 +522,7 @@ fn closed_by_exec(args: &Args, checks: &mut Checks) -> Option<()> {
             .and_then(|()| raw::send_all(&ours, b"x"))
             .and_then(|()| ended(&peer));
         wild::kill(pid, libc::SIGKILL)?;
-        raw::wait(pid)?;
+        process::wait(pid)?;
         seen
     })();
     ok(
@@ -539,7 +541,7 @@ fn killed(args: &Args, checks: &mut Checks) -> Option<()> {
         for pid in [one, two] {
             goes_on(&peer)?;
             wild::kill(pid, libc::SIGKILL)?;
-            raw::wait(pid)?;
+            process::wait(pid)?;
         }
         ended(&peer)
     })();

@@ -6,6 +6,7 @@ use std::fs::File;
 use zrs_sys::abi::*;
 
 use crate::support::checks::Checks;
+use crate::support::process;
 use crate::support::raw::{self, bytes_of};
 
 /// Check the ioctls of /dev/zrs and socket creation
@@ -309,7 +310,7 @@ fn sockets(dev: &File, checks: &mut Checks) {
     // The filter is the thread's.
     let seen = std::thread::scope(|scope| {
         let filtered = scope.spawn(|| {
-            raw::allow_all_calls()?;
+            process::allow_all_calls()?;
             make(inet, stream, 0)
         });
         filtered.join().expect("a thread")

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use libc::{c_int, EACCES, EADDRINUSE, EADDRNOTAVAIL, ECONNREFUSED};
 
 use crate::support::checks::Checks;
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 
 /// Check the rules for binding, listening and connecting of ports
@@ -183,7 +184,7 @@ fn spread(local: Ipv4Addr, checks: &mut Checks) -> Option<()> {
         clients.push(checks.need("connect", connected(local, 7103))?);
     }
     let mut taken = [0; 2];
-    let late = Instant::now() + raw::patience(5);
+    let late = Instant::now() + process::patience(5);
     while taken.iter().sum::<usize>() < CONNS && Instant::now() < late {
         for (n, one) in taken.iter_mut().zip(&mine) {
             *n += checks.need("accept", take(one))?;
@@ -206,11 +207,11 @@ fn spread(local: Ipv4Addr, checks: &mut Checks) -> Option<()> {
 
 /// The result of another user's call: 0 or its errno.
 fn as_nobody(call: impl FnOnce() -> Result<()>) -> Result<c_int> {
-    let child = raw::fork(|| {
-        let said = raw::become_nobody().and_then(|()| call());
+    let child = process::fork(|| {
+        let said = process::become_nobody().and_then(|()| call());
         said.map_or_else(|e| e.0 as u8, |()| 0)
     })?;
-    raw::wait(child)
+    process::wait(child)
 }
 
 fn other_user(local: Ipv4Addr, checks: &mut Checks) -> Option<()> {

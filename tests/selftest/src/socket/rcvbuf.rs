@@ -11,6 +11,7 @@ use libc::{MSG_NOSIGNAL, SOL_SOCKET, SO_RCVBUF};
 
 use crate::support::checks::Checks;
 use crate::support::pattern::{Pattern, Verifier};
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 
 /// Check the limits of SO_RCVBUF, on connections of this host with itself
@@ -27,7 +28,7 @@ const BULK: usize = 500_000;
 const SMALL: u64 = 64 * 1024;
 /// The time limit of waits.
 fn soon() -> Duration {
-    raw::patience(20)
+    process::patience(20)
 }
 /// The time for which a sender tries, at least.
 const FILLING: Duration = Duration::from_secs(2);
@@ -66,7 +67,7 @@ impl Pair {
         } else {
             (server, client)
         };
-        raw::set_recv_timeout(&to, raw::patience_ms(20))?;
+        raw::set_recv_timeout(&to, process::patience_ms(20))?;
         Ok(Self {
             from,
             to,

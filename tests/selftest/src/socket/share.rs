@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 
 use crate::common::serve::{ask, ECHO};
 use crate::support::checks::Checks;
+use crate::support::fds;
+use crate::support::process;
 use crate::support::raw::{self, Result};
 
 /// Use a socket by duplicates, in a child and in another process's hands
@@ -51,8 +53,8 @@ fn dup(args: &Args, checks: &mut Checks) -> Option<()> {
 
 fn fork(args: &Args, checks: &mut Checks) -> Option<()> {
     let fd = checks.need("connect", ask(args.peer, &[ECHO]))?;
-    let child = checks.need("fork", raw::fork(|| status(&fd, b"child")))?;
-    checks.eq("echo in the child", raw::wait(child), Ok(0));
+    let child = checks.need("fork", process::fork(|| status(&fd, b"child")))?;
+    checks.eq("echo in the child", process::wait(child), Ok(0));
     checks.eq(
         "echo in the parent, the child gone",
         echo(&fd, b"parent"),
@@ -66,7 +68,7 @@ fn fork(args: &Args, checks: &mut Checks) -> Option<()> {
         &addr.port().to_be_bytes()[..],
     ]
     .concat();
-    let child = raw::fork(|| match raw::accept(&listener) {
+    let child = process::fork(|| match raw::accept(&listener) {
         // It ends when the parent closes the other connection.
         Ok(conn) => u8::from(raw::recv(&conn, &mut [0], 0) != Ok(0)),
         Err(_) => 2,
@@ -76,30 +78,30 @@ fn fork(args: &Args, checks: &mut Checks) -> Option<()> {
     let (conn, _) = checks
         .need("shutdown", raw::shutdown(&call, libc::SHUT_WR))
         .map(|()| (call, ()))?;
-    checks.eq("accept in the child", raw::wait(child), Ok(0));
+    checks.eq("accept in the child", process::wait(child), Ok(0));
     drop(conn);
     Some(())
 }
 
 fn pass(args: &Args, checks: &mut Checks) -> Option<()> {
-    let (ours, theirs) = checks.need("socketpair", raw::unix_pair())?;
-    let child = raw::fork(|| match raw::recv_fd(&theirs) {
+    let (ours, theirs) = checks.need("socketpair", fds::unix_pair())?;
+    let child = process::fork(|| match fds::recv_fd(&theirs) {
         Ok(fd) => status(&fd, &[7; 100_000]),
         Err(_) => 2,
     });
     let child = checks.need("fork", child)?;
     let fd = checks.need("connect", ask(args.peer, &[ECHO]))?;
-    checks.need("send the socket", raw::send_fd(&ours, &fd))?;
+    checks.need("send the socket", fds::send_fd(&ours, &fd))?;
     drop(fd);
-    checks.eq("echo where it was sent", raw::wait(child), Ok(0));
+    checks.eq("echo where it was sent", process::wait(child), Ok(0));
     Some(())
 }
 
 /// A socket held by a message only: it ends with the message.
 fn passed_and_closed(args: &Args, checks: &mut Checks) -> Option<()> {
-    let (ours, theirs) = checks.need("socketpair", raw::unix_pair())?;
+    let (ours, theirs) = checks.need("socketpair", fds::unix_pair())?;
     let fd = checks.need("connect", ask(args.peer, &[ECHO]))?;
-    checks.need("send the socket", raw::send_fd(&ours, &fd))?;
+    checks.need("send the socket", fds::send_fd(&ours, &fd))?;
     drop(fd);
     drop((ours, theirs));
     let fd = checks.need("connect", ask(args.peer, &[ECHO]))?;

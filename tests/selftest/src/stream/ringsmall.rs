@@ -17,6 +17,7 @@ use crate::scale::{call, serve, Control};
 use crate::support::args::{End, Side};
 use crate::support::checks::{say, Checks};
 use crate::support::pattern::{Pattern, Rng, Verifier};
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 use crate::support::verified;
 
@@ -120,7 +121,7 @@ fn come(conn: &OwnedFd, bytes: u64, checks: &mut Checks) -> Option<()> {
         if info.rx_bytes + info.rx_queued >= bytes {
             return Some(());
         }
-        if start.elapsed() > raw::patience(20) {
+        if start.elapsed() > process::patience(20) {
             checks.fail("the messages come", &format!("{info:?}"));
             return None;
         }
@@ -141,7 +142,7 @@ fn blocks_held() -> Result<u64> {
 
 /// A block goes back right after its message can be seen.
 fn no_blocks(checks: &mut Checks) {
-    let end = Instant::now() + raw::patience(20);
+    let end = Instant::now() + process::patience(20);
     while blocks_held() != Ok(0) && Instant::now() < end {
         thread::sleep(Duration::from_millis(5));
     }
@@ -367,7 +368,7 @@ fn held(
         // The rest of the round, as it comes.
         let end = checks.need("hear", control.hear())?;
         while seen.pos < end {
-            let waited = ring.wait(next + 1, Some(raw::patience(20)));
+            let waited = ring.wait(next + 1, Some(process::patience(20)));
             checks.need("wait", waited.map_err(Errno::from))?;
             let all = take_all(conn, &ring, &mut next, &mut seen, &mut found);
             drop(checks.need("read", all)?);
@@ -462,7 +463,7 @@ fn escapes(
     loop {
         let cache = checks.need("cache", device.cache(0).map_err(Errno::from))?;
         let escaped = cache.map_or(0, |cache| cache.escaped);
-        if escaped >= large || start.elapsed() > raw::patience(20) {
+        if escaped >= large || start.elapsed() > process::patience(20) {
             checks.eq("bytes that have escaped: the large ones", escaped, large);
             break;
         }

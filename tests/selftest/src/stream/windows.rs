@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::support::args::{End, Side};
 use crate::support::checks::{say, Checks};
 use crate::support::pattern::{Pattern, Verifier};
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 use crate::support::rx::Rx;
 use crate::support::verified;
@@ -50,7 +51,7 @@ const MISSES: u64 = 3;
 const MOST_TURNS: u64 = 400;
 /// The time limit of waits.
 fn soon() -> Duration {
-    raw::patience(20)
+    process::patience(20)
 }
 
 pub fn run(args: &Args, checks: &mut Checks) {

@@ -15,6 +15,7 @@ use crate::events::poll::Bits;
 use crate::support::args::{End, Side};
 use crate::support::checks::{say, Checks};
 use crate::support::pattern::{Pattern, Verifier};
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 use crate::support::rx::Rx;
 use crate::support::uring::Uring;
@@ -42,7 +43,7 @@ const WINDOW_TEST: u64 = 3;
 const WINDOW_BYTES: usize = 300_000;
 /// The time limit of waits.
 fn soon() -> Duration {
-    raw::patience(20)
+    process::patience(20)
 }
 
 pub fn run(args: &Args, checks: &mut Checks) {
@@ -524,8 +525,8 @@ fn uring(conn: &mut Conn, checks: &mut Checks) -> Option<()> {
 
 fn locked(conn: &mut Conn, checks: &mut Checks) -> Option<()> {
     conn.enable(checks)?;
-    checks.need("limit", raw::limit_locked(0))?;
-    checks.need("setresuid", raw::become_nobody())?;
+    checks.need("limit", process::limit_locked(0))?;
+    checks.need("setresuid", process::become_nobody())?;
     for len in [1, CALL] {
         let name = format!("{len} bytes, and none may be locked");
         checks.errno(&name, conn.call(len, 0), &[libc::ENOBUFS]);
@@ -534,7 +535,7 @@ fn locked(conn: &mut Conn, checks: &mut Checks) -> Option<()> {
     let sent = checks.need("plain send", raw::send(&conn.fd, &plain, MSG_NOSIGNAL))?;
     checks.eq("a plain send needs none", sent, CALL);
     conn.pos += sent as u64;
-    checks.need("limit", raw::limit_locked(1 << 20))?;
+    checks.need("limit", process::limit_locked(1 << 20))?;
     checks.errno(
         "more than may be locked",
         conn.call(2 << 20, 0),

@@ -11,7 +11,9 @@ use std::time::Duration;
 use super::pump::{self, End, Half};
 use super::table::{Count, Op};
 use super::Shared;
+use crate::support::fds;
 use crate::support::pattern::{Pattern, Rng};
+use crate::support::process;
 use crate::support::raw::{self, Errno, Result};
 use crate::support::wild;
 
@@ -170,7 +172,7 @@ fn keep(actor: &mut Actor<'_>, index: usize, listener: &Listener) {
             let mail = actor.call(Op::Poll, || raw::poll(inbox, libc::POLLIN, 100));
             if mail.is_ok_and(|n| n != 0) {
                 // A process that was killed in between may have left nothing, or taken it.
-                if let Ok(fd) = actor.call(Op::Pass, || raw::recv_fd_now(inbox)) {
+                if let Ok(fd) = actor.call(Op::Pass, || fds::recv_fd_now(inbox)) {
                     actor.count(Count::Passed, 1);
                     // Not here: all acceptors may be waiting for a descriptor behind it in the
                     // inbox, and only this thread closes the listener.
@@ -314,7 +316,7 @@ fn connect(actor: &mut Actor<'_>) {
         if actor.rng.one_in(8) {
             let to = actor.rng.below(actor.shared.inboxes.len());
             let inbox = &actor.shared.inboxes[to].0;
-            let _ = actor.call(Op::Pass, || raw::send_fd_now(inbox, &fd));
+            let _ = actor.call(Op::Pass, || fds::send_fd_now(inbox, &fd));
             continue;
         }
         client(actor, fd);
@@ -404,7 +406,7 @@ fn client(actor: &mut Actor<'_>, mut conn: OwnedFd) {
     }
     close(actor, conn);
     if let Some(child) = child {
-        let _ = raw::wait(child);
+        let _ = process::wait(child);
     }
 }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The system calls with their errno, nothing between. All `unsafe` of this program is here.
+//! The system calls with their errno, nothing between.
 
 use std::fmt;
 use std::mem::{size_of, zeroed};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use libc::{c_int, c_void, sockaddr_in, sockaddr_in6, socklen_t};
 
@@ -100,42 +99,19 @@ pub fn is_zrs() -> bool {
     protocol() == IPPROTO_ZRS
 }
 
-fn check(r: c_int) -> Result<c_int> {
+pub(super) fn check(r: c_int) -> Result<c_int> {
     if r < 0 {
         return Err(Errno::last());
     }
     Ok(r)
 }
 
-fn check_len(r: isize) -> Result<usize> {
+pub(super) fn check_len(r: isize) -> Result<usize> {
     usize::try_from(r).map_err(|_| Errno::last())
 }
 
-fn raw(fd: &impl AsFd) -> c_int {
+pub(super) fn raw(fd: &impl AsFd) -> c_int {
     fd.as_fd().as_raw_fd()
-}
-
-/// SIGALRM after `seconds` ends the process.
-pub fn alarm(seconds: u32) {
-    // SAFETY: no pointers.
-    unsafe { libc::alarm(seconds.saturating_mul(scale("LIMIT_SCALE"))) };
-}
-
-/// A factor that the run sets.
-fn scale(name: &str) -> u32 {
-    let set = std::env::var(name).ok();
-    set.and_then(|n| n.parse().ok()).unwrap_or(1)
-}
-
-/// The time limit, on a machine that is slow or busy, of an event that takes an idle machine at
-/// most `seconds`.
-pub fn patience(seconds: u32) -> Duration {
-    Duration::from_secs(seconds.into()) * scale("TIME_SCALE") * scale("LIMIT_SCALE")
-}
-
-/// The same in milliseconds, as system calls take it.
-pub fn patience_ms(seconds: u32) -> u32 {
-    u32::try_from(patience(seconds).as_millis()).unwrap_or(u32::MAX)
 }
 
 /// The bits of a socket's type that are no flags.
@@ -358,29 +334,6 @@ pub fn recv_nowhere(fd: &impl AsFd, len: usize, flags: c_int) -> Result<usize> {
 pub fn set_linger(fd: &impl AsFd, seconds: c_int) -> Result<()> {
     let value = [1_i32.to_ne_bytes(), seconds.to_ne_bytes()].concat();
     setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, &value)
-}
-
-static SIGIOS: AtomicU32 = AtomicU32::new(0);
-
-extern "C" fn on_sigio(_: c_int) {
-    SIGIOS.fetch_add(1, Ordering::SeqCst);
-}
-
-/// Counts the SIGIOs that `fd` sends from here on.
-pub fn count_sigios(fd: &impl AsFd) -> Result<()> {
-    let handler: extern "C" fn(c_int) = on_sigio;
-    // SAFETY: the handler only adds to an atomic; no pointers besides.
-    unsafe {
-        libc::signal(libc::SIGIO, handler as *const () as libc::sighandler_t);
-        check(libc::fcntl(raw(fd), libc::F_SETOWN, libc::getpid()))?;
-        let flags = check(libc::fcntl(raw(fd), libc::F_GETFL))?;
-        check(libc::fcntl(raw(fd), libc::F_SETFL, flags | libc::O_ASYNC)).map(drop)
-    }
-}
-
-/// How many there were, and counts from 0 again.
-pub fn take_sigios() -> u32 {
-    SIGIOS.swap(0, Ordering::SeqCst)
 }
 
 /// The messages of sendmmsg() and recvmmsg(): one for each piece of memory.
@@ -638,60 +591,6 @@ pub fn try_mmap(
     }
 }
 
-static SIGPIPES: AtomicU32 = AtomicU32::new(0);
-
-extern "C" fn on_sigpipe(_: c_int) {
-    SIGPIPES.fetch_add(1, Ordering::SeqCst);
-}
-
-/// Counts SIGPIPEs from here on.
-pub fn count_sigpipes() {
-    let handler: extern "C" fn(c_int) = on_sigpipe;
-    // SAFETY: the handler only adds to an atomic.
-    unsafe { libc::signal(libc::SIGPIPE, handler as *const () as libc::sighandler_t) };
-}
-
-pub fn sigpipes() -> u32 {
-    SIGPIPES.load(Ordering::SeqCst)
-}
-
-/// How many there were, and counts from 0 again.
-pub fn take_sigpipes() -> u32 {
-    SIGPIPES.swap(0, Ordering::SeqCst)
-}
-
-extern "C" fn on_signal(_: c_int) {}
-
-/// Runs `call`, which a signal must end: SIGUSR1 every 200 ms, until it is over. The caller must be
-/// the only thread.
-pub fn interrupted<T>(call: impl FnOnce() -> T) -> Result<T> {
-    // SAFETY: zeroes are a sigaction; the handler does nothing, and without SA_RESTART.
-    unsafe {
-        let mut action: libc::sigaction = zeroed();
-        let handler: extern "C" fn(c_int) = on_signal;
-        action.sa_sigaction = handler as *const () as libc::sighandler_t;
-        check(libc::sigaction(
-            libc::SIGUSR1,
-            &raw const action,
-            ptr::null_mut(),
-        ))?;
-    }
-    // SAFETY: no pointers.
-    let parent = unsafe { libc::getpid() };
-    let child = fork(|| loop {
-        std::thread::sleep(std::time::Duration::from_millis(200));
-        // SAFETY: no pointers; the parent waits for this child before it ends.
-        if unsafe { libc::kill(parent, libc::SIGUSR1) } < 0 {
-            return 0;
-        }
-    })?;
-    let result = call();
-    // SAFETY: no pointers; the child is there until it is waited for.
-    check(unsafe { libc::kill(child, libc::SIGKILL) })?;
-    while wait(child) == Err(Errno(libc::EINTR)) {}
-    Ok(result)
-}
-
 /// The bytes of a structure of `zrs_sys::abi`.
 pub fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
     let mut bytes = vec![0; size_of::<T>()];
@@ -739,135 +638,6 @@ pub fn epoll_wait_upto<const N: usize>(
     let n = check(unsafe { libc::epoll_wait(raw(epoll), room, most, timeout) })?;
     let seen = events[..n as usize].iter();
     Ok(seen.map(|e| (e.u64 as c_int, e.events as c_int)).collect())
-}
-
-/// Runs `child` in a forked process; its result is the exit status. The caller must be the only
-/// thread.
-pub fn fork(child: impl FnOnce() -> u8) -> Result<libc::pid_t> {
-    // SAFETY: there is one thread, so the child may do what the parent may.
-    match check(unsafe { libc::fork() })? {
-        0 => {
-            let status = child();
-            // SAFETY: ends the child without running what the parent registered.
-            unsafe { libc::_exit(status.into()) }
-        }
-        pid => Ok(pid),
-    }
-}
-
-/// Puts this thread under a seccomp filter that allows every call.
-pub fn allow_all_calls() -> Result<()> {
-    const ALLOW: libc::sock_filter = libc::sock_filter {
-        code: (libc::BPF_RET | libc::BPF_K) as u16,
-        jt: 0,
-        jf: 0,
-        k: libc::SECCOMP_RET_ALLOW,
-    };
-    let mut filter = [ALLOW];
-    let program = libc::sock_fprog {
-        len: 1,
-        filter: filter.as_mut_ptr(),
-    };
-    // SAFETY: no pointers.
-    check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
-    // SAFETY: the program and its one instruction live until the kernel has copied them.
-    let rc = unsafe {
-        libc::prctl(
-            libc::PR_SET_SECCOMP,
-            libc::SECCOMP_MODE_FILTER,
-            &raw const program,
-        )
-    };
-    check(rc).map(drop)
-}
-
-/// This thread runs on that processor alone from here on.
-pub fn run_on(cpu: usize) -> Result<()> {
-    // SAFETY: a set of processors is plain memory, and zeroes are an empty one.
-    let mut set: libc::cpu_set_t = unsafe { zeroed() };
-    // SAFETY: it checks that the processor is in the set.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    let len = size_of::<libc::cpu_set_t>();
-    // SAFETY: `set` has that length.
-    check(unsafe { libc::sched_setaffinity(0, len, &raw const set) }).map(drop)
-}
-
-/// Waits for a child; its exit status, 128 + the signal's number if one ended it.
-pub fn wait(pid: libc::pid_t) -> Result<c_int> {
-    let mut status = 0;
-    // SAFETY: `status` is an int.
-    check(unsafe { libc::waitpid(pid, &raw mut status, 0) })?;
-    Ok(if libc::WIFEXITED(status) {
-        libc::WEXITSTATUS(status)
-    } else {
-        128 + libc::WTERMSIG(status)
-    })
-}
-
-pub fn unix_pair() -> Result<(OwnedFd, OwnedFd)> {
-    let mut fds = [0; 2];
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-    // SAFETY: room for two descriptors.
-    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) })?;
-    // SAFETY: the descriptors are new.
-    Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
-}
-
-/// Room for one descriptor in a control message.
-const CONTROL: usize = 24;
-
-/// A message of one byte and room for a descriptor.
-fn fd_message(
-    byte: &mut u8,
-    iov: &mut libc::iovec,
-    control: &mut [u64; CONTROL / 8],
-) -> libc::msghdr {
-    *iov = libc::iovec {
-        iov_base: (&raw mut *byte).cast(),
-        iov_len: 1,
-    };
-    // SAFETY: zeroes are a message without anything.
-    let mut msg: libc::msghdr = unsafe { zeroed() };
-    msg.msg_iov = iov;
-    msg.msg_iovlen = 1;
-    msg.msg_control = control.as_mut_ptr().cast();
-    msg.msg_controllen = CONTROL as _;
-    msg
-}
-
-/// Sends `fd` through the AF_UNIX socket `unix`.
-pub fn send_fd(unix: &OwnedFd, fd: &impl AsFd) -> Result<()> {
-    send_fd_flags(unix, fd, 0)
-}
-
-/// The same; EAGAIN if it cannot be taken at once.
-pub fn send_fd_now(unix: &OwnedFd, fd: &impl AsFd) -> Result<()> {
-    send_fd_flags(unix, fd, libc::MSG_DONTWAIT)
-}
-
-fn send_fd_flags(unix: &OwnedFd, fd: &impl AsFd, flags: c_int) -> Result<()> {
-    let (mut byte, mut control) = (0, [0; CONTROL / 8]);
-    let mut iov = libc::iovec {
-        iov_base: ptr::null_mut(),
-        iov_len: 0,
-    };
-    let msg = fd_message(&mut byte, &mut iov, &mut control);
-    // SAFETY: the control buffer has room for a header and an int; all outlives the call.
-    let sent = unsafe {
-        assert_eq!(
-            libc::CMSG_SPACE(size_of::<c_int>() as u32) as usize,
-            CONTROL
-        );
-        let header = libc::CMSG_FIRSTHDR(&raw const msg);
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(size_of::<c_int>() as u32) as _;
-        libc::CMSG_DATA(header)
-            .cast::<c_int>()
-            .write_unaligned(raw(fd));
-        libc::sendmsg(raw(unix), &raw const msg, libc::MSG_NOSIGNAL | flags)
-    };
-    check_len(sent).map(drop)
 }
 
 /// sendmsg() of several pieces.
@@ -926,69 +696,10 @@ pub fn doorbell(fd: &impl AsFd) -> Result<()> {
     zrs_sys::sock::doorbell(fd.as_fd()).map_err(Into::into)
 }
 
-/// This thread's sockets are made in the network namespace `ns` from here on.
-pub fn set_network(ns: &impl AsFd) -> Result<()> {
-    // SAFETY: no pointers.
-    check(unsafe { libc::setns(raw(ns), libc::CLONE_NEWNET) }).map(drop)
-}
-
-/// Sets how much memory may be locked, as far as the limit of that limit allows.
-pub fn limit_locked(bytes: u64) -> Result<()> {
-    // SAFETY: zeroes are a limit; it is filled, then only read.
-    unsafe {
-        let mut limit: libc::rlimit = zeroed();
-        check(libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit))?;
-        limit.rlim_cur = bytes.min(limit.rlim_max);
-        check(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit)).map(drop)
-    }
-}
-
-/// Becomes an ordinary user permanently, and loses all capabilities.
-pub fn become_nobody() -> Result<()> {
-    // SAFETY: no pointers.
-    check(unsafe { libc::setresuid(65534, 65534, 65534) }).map(drop)
-}
-
-/// Keeps all memory of the process, also of later, where it is.
-pub fn lock_memory() -> Result<()> {
-    // SAFETY: no pointers.
-    check(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) }).map(drop)
-}
-
 /// Closes; returns the result.
 pub fn close(fd: OwnedFd) -> Result<()> {
     // SAFETY: the descriptor is ours, and given up here.
     check(unsafe { libc::close(std::os::fd::IntoRawFd::into_raw_fd(fd)) }).map(drop)
-}
-
-/// Receives a descriptor through the AF_UNIX socket `unix`; EPROTO if none came.
-pub fn recv_fd(unix: &OwnedFd) -> Result<OwnedFd> {
-    recv_fd_flags(unix, 0)
-}
-
-/// As [`recv_fd`]; EAGAIN if nothing is there.
-pub fn recv_fd_now(unix: &OwnedFd) -> Result<OwnedFd> {
-    recv_fd_flags(unix, libc::MSG_DONTWAIT)
-}
-
-fn recv_fd_flags(unix: &OwnedFd, flags: c_int) -> Result<OwnedFd> {
-    let (mut byte, mut control) = (0, [0; CONTROL / 8]);
-    let mut iov = libc::iovec {
-        iov_base: ptr::null_mut(),
-        iov_len: 0,
-    };
-    let mut msg = fd_message(&mut byte, &mut iov, &mut control);
-    // SAFETY: the message's parts outlive the call.
-    check_len(unsafe { libc::recvmsg(raw(unix), &raw mut msg, libc::MSG_CMSG_CLOEXEC | flags) })?;
-    // SAFETY: the kernel has filled the control buffer; the descriptor in it is new.
-    unsafe {
-        let header = libc::CMSG_FIRSTHDR(&raw const msg);
-        if header.is_null() || (*header).cmsg_type != libc::SCM_RIGHTS {
-            return Err(Errno(libc::EPROTO));
-        }
-        let fd = libc::CMSG_DATA(header).cast::<c_int>().read_unaligned();
-        Ok(OwnedFd::from_raw_fd(fd))
-    }
 }
 
 /// A listening socket on `addr`, and the address it got.

@@ -395,7 +395,7 @@ pub fn kill(pid: libc::pid_t, signal: c_int) -> Result<()> {
     check(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
-/// Which child has ended, if one has; its status as `raw::wait` has it.
+/// Which child has ended, if one has; its status as `process::wait` has it.
 pub fn wait_any() -> Result<Option<(libc::pid_t, c_int)>> {
     let mut status = 0;
     // SAFETY: `status` is an int.

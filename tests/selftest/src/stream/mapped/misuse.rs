@@ -11,6 +11,7 @@ use zrs_sys::abi::{
 use super::kept::receive;
 use super::{Args, Conn, CHUNK};
 use crate::support::checks::Checks;
+use crate::support::process;
 use crate::support::raw::{self, Result};
 use crate::support::wild::{self, Area};
 
@@ -24,7 +25,7 @@ fn map(fd: &OwnedFd, len: usize, prot: i32, flags: i32) -> Result<Area> {
 
 /// A child's exit by a signal; 0 for none.
 fn signal_of_touch(area: &Area) -> Result<i32> {
-    Ok(raw::wait(wild::fork_touch(area)?)? & 0x7f)
+    Ok(process::wait(wild::fork_touch(area)?)? & 0x7f)
 }
 
 pub fn all(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
