@@ -4,6 +4,7 @@
 //! sockets (`transport/`) and those of memory nodes (`memnode/`) stand on it, and add what they
 //! carry.
 //!
+//! *Memory.* [`buffers::Buffers`] has the messages.
 //! *Making.* [`LinkId`] has the connection manager's id: it resolves the peer's address from a
 //! privileged port, and the route. [`Listening`] has the ids that accept.
 //! *Events.* [`handle`] says what each event of the id means for a [`QpLink`].
@@ -15,6 +16,7 @@
 #![deny(unsafe_code)]
 
 pub(crate) mod address;
+pub(crate) mod buffers;
 mod end;
 mod events;
 mod id;

@@ -13,15 +13,14 @@ use super::context::Memory;
 use super::host::{Host, State, LINKS};
 use super::link::MemLink;
 use super::proof::Theirs;
-use super::side::{wr_id, Life, Queues, BLOCK, RX_BLOCKS, WR_RECV};
+use super::side::{Life, Queues, BLOCK, RX_BLOCKS};
 use crate::ib::cm::{CmEvent, CmHandler, CmId, Id};
 use crate::ib::cq::Cq;
 use crate::ib::device::Device;
-use crate::ib::dma::{Direction, DmaRegion};
+use crate::ib::dma::Direction;
 use crate::ib::mr_pool::MrPool;
 use crate::ib::pd::Pd;
 use crate::ib::qp::QpCaps;
-use crate::kern::contig::ContigPages;
 use crate::kern::errno::{EADDRINUSE, EADDRNOTAVAIL, ECONNREFUSED, ECONNRESET, ENOBUFS, EPROTO};
 use crate::params;
 use crate::proto::addr::Ip;
@@ -33,6 +32,7 @@ use crate::proto::sizing::{MIN_SGE, SQ_DEPTH};
 use crate::proto::vectors::{self, Kind};
 use crate::proto::wire::{Denial, Hello, Role, Versions, HELLO_LEN};
 use crate::qp_link::address::{of_cm, peer_of, to_cm};
+use crate::qp_link::buffers::Buffers;
 use crate::qp_link::{self, conn_params, set_timers, LinkId, Listening, QpLink};
 use crate::stats::STATS;
 use crate::transport::keys::Unproved;
@@ -125,37 +125,25 @@ fn make_queues(link: &Arc<MemLink>, id: &CmId, device: &Device) -> Result<Queues
         max_recv_wr: RX_BLOCKS,
         max_recv_sge: 1,
     };
-    let pages = |blocks: usize| -> Result<Arc<ContigPages>> {
-        let pages = blocks * BLOCK / kernel::page::PAGE_SIZE;
-        Ok(Arc::new(
-            ContigPages::new(pages, device.numa_node())?,
-            GFP_KERNEL,
-        )?)
-    };
-    let rx_memory = pages(RX_BLOCKS as usize)?;
-    let tx_memory = pages(RX_BLOCKS as usize / 2)?;
-    let rx = DmaRegion::map(&pd, rx_memory.clone(), Direction::FromDevice)?;
-    let tx = DmaRegion::map(&pd, tx_memory.clone(), Direction::ToDevice)?;
+    let rx = Buffers::new(&pd, RX_BLOCKS as usize, BLOCK, Direction::FromDevice)?;
+    let tx = Buffers::new(&pd, RX_BLOCKS as usize / 2, BLOCK, Direction::ToDevice)?;
     let qp = id.create_qp(&pd, &cq, &cq, None, caps)?;
     STATS.resources_made.add(3);
-    for n in 0..RX_BLOCKS {
-        qp.post_recv(wr_id(WR_RECV, n), &[rx.sge(n as usize * BLOCK, BLOCK)?])?;
-    }
     cq.arm()?;
     let max_sge = qp.max_send_sge() as usize;
     let max_read_sge = max_sge.min(attrs.max_read_sge.max(1) as usize);
-    Ok(Queues {
+    let queues = Queues {
         qp,
         cq,
         rx,
         tx,
-        rx_memory,
-        tx_memory,
         mrs: MrPool::new(&pd)?,
         pd,
         max_sge,
         max_read_sge,
-    })
+    };
+    (0..RX_BLOCKS).try_for_each(|n| queues.post_recv(n))?;
+    Ok(queues)
 }
 
 impl MemLink {

@@ -8,7 +8,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::host::{now_ms, Host, Kind, State};
-use super::side::{wr_id, Life, Queues, BLOCK, WR_DATA, WR_LAST, WR_RECV, WR_REG, WR_SEND};
+use super::side::{Life, Queues, WR_DATA, WR_LAST, WR_RECV, WR_REG, WR_SEND};
 use crate::ib::cq::Wc;
 use crate::net_warn_ratelimited;
 use crate::params;
@@ -133,12 +133,8 @@ impl State {
         if payload_len > SMALL_MAX as usize {
             return Err(Violation::Length);
         }
-        let at = n as usize * BLOCK;
-        let taken = Self::take(queues, at, payload_len);
-        let reposted = queues.rx.sge(at, BLOCK).and_then(|sge| {
-            queues.rx.sync_for_device(at, BLOCK)?;
-            queues.qp.post_recv(wr_id(WR_RECV, n), &[sge])
-        });
+        let taken = Self::take(queues, n, payload_len);
+        let reposted = queues.post_recv(n);
         let Ok((bytes, payload)) = taken else {
             self.fail(slot, Status::Lost);
             return Ok(());
@@ -169,13 +165,12 @@ impl State {
         }
     }
 
-    fn take(queues: &Queues, at: usize, len: usize) -> Result<([u8; HEADER_LEN], KVec<u8>)> {
-        queues.rx.sync_for_cpu(at, HEADER_LEN + len)?;
-        let bytes = queues.rx_memory.read::<HEADER_LEN>(at)?;
+    fn take(queues: &Queues, n: u32, len: usize) -> Result<([u8; HEADER_LEN], KVec<u8>)> {
+        let (piece, at) = queues.rx.get(n as usize)?;
+        piece.region.sync_for_cpu(at, HEADER_LEN + len)?;
+        let bytes = piece.mem.read::<HEADER_LEN>(at)?;
         let mut payload = KVec::from_elem(0, len, GFP_KERNEL)?;
-        queues
-            .rx_memory
-            .copy_payload(at + HEADER_LEN, &mut payload)?;
+        piece.mem.copy_payload(at + HEADER_LEN, &mut payload)?;
         Ok((bytes, payload))
     }
 

@@ -20,11 +20,10 @@ use super::node::slots;
 use super::remote_keys::Registration;
 use crate::ib::cq::Cq;
 use crate::ib::device::Device;
-use crate::ib::dma::{DmaRegion, DmaRuns, Mapped, RunSource, Sge};
+use crate::ib::dma::{DmaRuns, Mapped, RunSource, Sge};
 use crate::ib::mr_pool::MrPool;
 use crate::ib::pd::Pd;
 use crate::ib::qp::{Qp, SendOp, SendWr};
-use crate::kern::contig::ContigPages;
 use crate::kern::errno::ENOTCONN;
 use crate::params;
 use crate::proto::addr::Ip;
@@ -43,6 +42,7 @@ use crate::proto::mem::status::Status;
 use crate::proto::mem::wire::{MemHeader, Message, Op, Type};
 use crate::proto::sizing::{MEM_RECEIVES, SQ_DEPTH};
 use crate::proto::wire::{self, Header, HEADER_LEN, HEARTBEAT_ASKS, HELLO_MOST};
+use crate::qp_link::buffers::Buffers;
 use crate::stats::STATS;
 
 /// Receives of a link, and SENDs that the peer may post.
@@ -103,16 +103,24 @@ pub(super) enum Life {
 pub(super) struct Queues {
     pub(super) qp: Arc<Qp>,
     pub(super) cq: Arc<Cq>,
-    pub(super) rx: DmaRegion,
-    pub(super) tx: DmaRegion,
-    pub(super) rx_memory: Arc<ContigPages>,
-    pub(super) tx_memory: Arc<ContigPages>,
+    pub(super) rx: Buffers,
+    pub(super) tx: Buffers,
     /// For the grants of the peer.
     pub(super) mrs: Arc<MrPool>,
     pub(super) pd: Arc<Pd>,
     /// Elements of a send or WRITE, and of a READ.
     pub(super) max_sge: usize,
     pub(super) max_read_sge: usize,
+}
+
+impl Queues {
+    /// Posts a receive to a block, which the device may write to. EINVAL, ENOMEM, what the driver
+    /// says.
+    pub(super) fn post_recv(&self, n: u32) -> Result {
+        let (piece, at) = self.rx.get(n as usize)?;
+        self.qp
+            .post_recv(wr_id(WR_RECV, n), &[piece.sge(at, BLOCK)?])
+    }
 }
 
 /// A message that was not posted yet.
@@ -342,11 +350,10 @@ impl Side {
             }
             .encode(),
         };
-        let (at, len) = (usize::from(slot) * BLOCK, HEADER_LEN + payload.len());
-        queues.tx_memory.write(at, &bytes)?;
-        queues.tx_memory.put_payload(at + HEADER_LEN, payload)?;
-        queues.tx.sync_for_device(at, len)?;
-        let sges = [queues.tx.sge(at, len)?];
+        let (piece, at) = queues.tx.get(slot.into())?;
+        piece.mem.write(at, &bytes)?;
+        piece.mem.put_payload(at + HEADER_LEN, payload)?;
+        let sges = [piece.sge(at, HEADER_LEN + payload.len())?];
         queues.qp.post(&[SendWr {
             wr_id: wr_id(WR_SEND, u32::from(slot)),
             op: SendOp::Send { sges: &sges },

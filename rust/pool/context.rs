@@ -52,7 +52,9 @@ pub(crate) struct Pools {
     /// Number of devices whose pool the worker has not tried to make yet: the condition of a wait
     /// takes no mutex, and so cannot ask the devices.
     untried: Atomic<u32>,
-    /// Threads that wait until `untried` is 0.
+    /// Number of devices with a pool.
+    made: Atomic<u32>,
+    /// Threads that wait until `untried` is 0, or there is a pool.
     #[pin]
     tried: WaitQueue,
     #[pin]
@@ -90,6 +92,7 @@ impl Pools {
                 devices <- new_mutex!(KVec::new(), "zrs_pools::devices"),
                 make_pools <- new_delayed_work!("zrs_pools::make_pools"),
                 untried: Atomic::new(0),
+                made: Atomic::new(0),
                 tried <- crate::new_wait_queue!("zrs_pools::tried"),
                 caches <- new_mutex!(KVec::new(), "zrs_pools::caches"),
                 promises <- Quotas::new(Room { all: 0, users: 0 }),
@@ -152,6 +155,14 @@ impl Pools {
         }
     }
 
+    /// The number of devices with a pool has changed by `by`.
+    pub(super) fn count_made(&self, by: i32) {
+        self.made.fetch_add(by as u32, Full);
+        if by > 0 {
+            self.tried.wake_all();
+        }
+    }
+
     /// Waits until the worker has looked at each device. Errors: EINTR if the task is being killed.
     pub(super) fn await_tries(&self) -> Result {
         let tried = || (self.untried.load(Acquire) == 0).then_some(());
@@ -159,11 +170,16 @@ impl Pools {
         waited.map_err(|_| EINTR)
     }
 
-    /// Waits until the worker has tried to make the pools of all devices. Sleeps.
+    /// Waits until a device has a pool, or the worker has tried to make the pools of all. Sleeps.
     ///
     /// Errors: ENOMEM if there was no memory for any of them; EINTR if the task is being killed.
     pub(crate) fn await_pools(&self) -> Result {
-        self.await_tries()?;
+        let tried = || {
+            let some = self.made.load(Acquire) != 0;
+            (some || self.untried.load(Acquire) == 0).then_some(())
+        };
+        let waited = self.tried.wait(WaitMode::Killable, &mut None, tried);
+        waited.map_err(|_| EINTR)?;
         let (mut some, mut short) = (false, false);
         for dev in self.devices.lock().iter() {
             match dev.made_pool() {

@@ -163,7 +163,10 @@ impl RdmaDev {
         };
         let made = {
             let mut state = self.state.lock();
-            let made = made.map(|pool| state.pool = Some(pool));
+            let made = made.map(|pool| {
+                state.pool = Some(pool);
+                pools.count_made(1);
+            });
             if let Err(e) = made {
                 let lack = match e {
                     EOPNOTSUPP if outside => Some(Lack::OTHER),
@@ -451,7 +454,11 @@ impl Pools {
             let mut state = dev.state.lock();
             state.error = ENODEV;
             state.set_tried(self);
-            state.pool.take()
+            let pool = state.pool.take();
+            if pool.is_some() {
+                self.count_made(-1);
+            }
+            pool
         };
         self.devices.lock().retain(|d| !Arc::ptr_eq(d, dev));
         pool

@@ -168,17 +168,22 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result<Since> {
         max_recv_wr: 0,
         max_recv_sge: 0,
     };
+    let refused = |e: &Error| {
+        let name = device.name();
+        net_warn_ratelimited!("{name}: no queue pair of {SQ_DEPTH} work requests: {e:?}\n");
+    };
     // The queue pair is dropped before its place at the receive queue.
     let (qp, place) = match shared {
         Some(place) => {
             let srq = place.srq().ok_or(ENODEV)?;
             let qp = id.create_qp(&verbs.pd, &cq, &cq, Some(&srq), caps);
             drop(srq);
-            (qp?, place)
+            (qp.inspect_err(refused)?, place)
         }
         None => {
             (caps.max_recv_wr, caps.max_recv_sge) = (receives, RECV_SGE);
-            let qp = id.create_qp(&verbs.pd, &cq, &cq, None, caps)?;
+            let qp = id.create_qp(&verbs.pd, &cq, &cq, None, caps);
+            let qp = qp.inspect_err(refused)?;
             let place = pool.enter_own(&qp)?;
             (qp, place)
         }

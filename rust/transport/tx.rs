@@ -29,17 +29,17 @@ use super::conn::{Charge, ConnOps};
 use super::link::{Link, LinkState, Queues, Tx};
 use super::pins::Pins;
 use super::sched::FlowId;
-use crate::ib::dma::{Direction, DmaRegion, Sge};
+use crate::ib::dma::{Direction, Sge};
 use crate::ib::mr::Access;
 use crate::ib::pd::Pd;
 use crate::ib::qp::{SendOp, SendWr};
-use crate::kern::contig::ContigPages;
 use crate::kern::sock::zerocopy::Notification;
 use crate::params;
 use crate::pool::window::WindowUse;
 use crate::proto::dgram::wire::{DgramHeader, Message};
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
+use crate::qp_link::buffers::Buffers;
 use crate::stats::STATS;
 
 pub(crate) use reservation::{Payload, Posted, Reservation};
@@ -62,63 +62,24 @@ const SIGNAL_INTERVAL: u8 = 15;
 /// Room for a header.
 const HEADER_ROOM: usize = 128;
 
-/// Slots whose payload is in one piece of memory.
-const SLOTS_A_PIECE: u16 = ContigPages::CHEAP as u16;
-
-/// A piece of memory that a device reads, no larger than what the kernel allocates without a
-/// search.
-struct Piece {
-    region: DmaRegion,
-    mem: Arc<ContigPages>,
-}
-
-impl Piece {
-    /// `pages` of memory. Sleeps.
-    fn new(pd: &Arc<Pd>, pages: usize) -> Result<Self> {
-        let node = pd.device().numa_node();
-        let mem = Arc::new(ContigPages::new(pages, node)?, GFP_KERNEL)?;
-        let region = DmaRegion::map(pd, mem.clone(), Direction::ToDevice)?;
-        Ok(Self { region, mem })
-    }
-
-    /// The `len` bytes at `at`, for the device.
-    fn sge(&self, at: usize, len: usize) -> Result<Sge> {
-        self.region.sync_for_device(at, len)?;
-        self.region.sge(at, len)
-    }
-}
-
-/// The memory of a link's headers and copied payload, mapped for its device.
+/// The memory of a link's headers and copied payload.
 pub(super) struct TxBuffers {
-    headers: Piece,
-    /// Each has the payload of [`SLOTS_A_PIECE`] slots.
-    payloads: KVec<Piece>,
+    headers: Buffers,
+    payloads: Buffers,
 }
 
 impl TxBuffers {
     /// Buffers for [`SLOTS`] messages. Sleeps.
     pub(super) fn new(pd: &Arc<Pd>) -> Result<Arc<Self>> {
-        let headers = (usize::from(SLOTS) * HEADER_ROOM).div_ceil(PAGE_SIZE);
-        let pieces = SLOTS.div_ceil(SLOTS_A_PIECE);
-        let mut payloads = KVec::with_capacity(usize::from(pieces), GFP_KERNEL)?;
-        for _ in 0..pieces {
-            payloads.push(Piece::new(pd, usize::from(SLOTS_A_PIECE))?, GFP_KERNEL)?;
-        }
-        let headers = Piece::new(pd, headers)?;
+        let of = |len| Buffers::new(pd, SLOTS.into(), len, Direction::ToDevice);
+        let (headers, payloads) = (of(HEADER_ROOM)?, of(PAGE_SIZE)?);
         Ok(Arc::new(Self { headers, payloads }, GFP_KERNEL)?)
     }
 
     fn put_header(&self, slot: u16, h: &Message) -> Result<Sge> {
-        let at = usize::from(slot) * HEADER_ROOM;
-        self.headers.mem.write(at, &h.encode())?;
-        self.headers.sge(at, HEADER_LEN)
-    }
-
-    /// The piece of a slot's payload, and where in it the payload begins. EINVAL.
-    fn payload_of(&self, slot: u16) -> Result<(&Piece, usize)> {
-        let piece = self.payloads.get(usize::from(slot / SLOTS_A_PIECE));
-        let at = usize::from(slot % SLOTS_A_PIECE) * PAGE_SIZE;
-        Ok((piece.ok_or(EINVAL)?, at))
+        let (piece, at) = self.headers.get(slot.into())?;
+        piece.mem.write(at, &h.encode())?;
+        piece.sge(at, HEADER_LEN)
     }
 
     /// Copies up to `n` bytes, at most [`SMALL_MAX`], from the program into a slot. Stops at the
@@ -126,7 +87,8 @@ impl TxBuffers {
     pub(super) fn fill(&self, slot: u16, n: usize, from: &mut IovIterSource<'_>) -> usize {
         let n = n.min(SMALL_MAX as usize);
         let filled = self
-            .payload_of(slot)
+            .payloads
+            .get(slot.into())
             .and_then(|(piece, at)| piece.mem.copy_from_iter_nofault(at, n, from));
         filled.unwrap_or(0)
     }
@@ -136,12 +98,12 @@ impl TxBuffers {
         if bytes.len() > SMALL_MAX as usize {
             return Err(EINVAL);
         }
-        let (piece, at) = self.payload_of(slot)?;
+        let (piece, at) = self.payloads.get(slot.into())?;
         piece.mem.put_payload(at, bytes)
     }
 
     fn payload(&self, slot: u16, len: usize) -> Result<Sge> {
-        let (piece, at) = self.payload_of(slot)?;
+        let (piece, at) = self.payloads.get(slot.into())?;
         piece.sge(at, len)
     }
 }

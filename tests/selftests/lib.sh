@@ -186,6 +186,27 @@ define_probes() {
 	echo >$TRACING/trace
 }
 
+# watch_large: traces allocations of more than eight pages; end_large: those of the kernel's threads, which make links,
+# are in $TMP/large.
+watch_large() {
+	LARGE=$TRACING/events/kmem/mm_page_alloc
+	mount -t tracefs tracefs $TRACING 2>/dev/null
+	[ -e $LARGE ] || {
+		ktap_skip "allocations" "this kernel has no event of the page allocator"
+		ktap_done
+	}
+	at_end "echo 0 >$LARGE/enable; echo 0 >$LARGE/filter; echo >$TRACING/trace"
+	echo 'order > 3' >$LARGE/filter
+	echo >$TRACING/trace
+	echo 1 >$LARGE/enable
+}
+end_large() {
+	echo 0 >$LARGE/enable
+	# Soft-RoCE's queues are vmalloc()'s, which tries large ones without a wait.
+	grep 'mm_page_alloc:' $TRACING/trace | grep -v 'gfp_flags=GFP_NOWAIT' | grep -E '^ *k(worker|rdma)' >"$TMP/large"
+	cat "$TMP/large"
+}
+
 # counter NAME: a counter of the module.
 counter() { zrs stats --json | tr ',{}' '\n' | sed -n "s/^\"$1\"://p"; }
 

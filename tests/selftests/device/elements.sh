@@ -1,6 +1,7 @@
 #!/bin/bash
 # A device that refuses a queue pair with as many elements a request as it claims (as mlx5 may, whose elements
-# and work requests share the room): ZRS asks for fewer, down to three, and data passes by what it gets.
+# and work requests share the room): ZRS asks for fewer, down to three, and data passes by what it gets. A device that
+# takes none has a line in the log.
 # rows: B17
 # hosts: own
 # device: strict
@@ -31,4 +32,8 @@ for most in 5 3; do
 	asked=$(grep -c "asked:" $TRACING/trace)
 	check "$most elements: each end has asked until the device took it ($asked)" [ "$asked" -ge $((2 * tries)) -a $((asked % tries)) = 0 ]
 done
+check "2 elements: new devices" devices_anew
+echo 2 >$SGE
+check_lines A zrs-selftest refused "$ADDR_B:7999" --errno EHOSTUNREACH --within-ms "$((5000 * SCALE))"
+check "the log says why" sh -c "dmesg | grep -q 'rxeA: no queue pair of 512 work requests: EINVAL'"
 ktap_done

@@ -55,6 +55,8 @@ start one A connected python3 "$TMP/held.py" connect 1 || ktap_bail "a connectio
 begin=$(date +%s%3N)
 check "the device goes with one link" timeout $((60 * SCALE)) rdma link delete rxeA
 one=$(($(date +%s%3N) - begin))
+# Of a device that says it, the word comes at once.
+check "whose teardown waits for the device's word ($one ms)" test "$one" -ge 1000
 check "its connection ends" says one ended
 check "another device" A rdma link add rxeA type rxe netdev va
 start eight A connected python3 "$TMP/held.py" connect 16 || ktap_bail "connections"

@@ -13,8 +13,11 @@ LOOP=$(cd "$(dirname "$0")/../../hardware" && pwd)/teardown
 ktap_start
 start serve B "serves at" "$LOOP" serve "$ADDR_B:7000" || ktap_bail "the server"
 check "five senders that are killed" A "$LOOP" run "$ADDR_B:7000" --rounds 5
+B "$LOOP" count >"$TMP/before"
 check "two times the interface goes down and comes up" A "$LOOP" run "$ADDR_B:7000" --rounds 2 \
 	--event "ip link set va down" --undo "ip link set va up; ip neigh replace $ADDR_B lladdr $(ip -n zrsB -br link show vb | awk '{ print $3 }') dev va"
+# What is left of a link goes when it is idle.
+check_becomes "nothing is left at the receiver" "" B "$LOOP" left "$TMP/before"
 cat >"$TMP/holds.py" <<'PY'
 import os, socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 253)
