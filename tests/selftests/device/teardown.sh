@@ -4,7 +4,7 @@
 # rows: B17 E5
 # hosts: own
 # params: heartbeat_ms=500 dead_ms=2000 link_idle_ms=3000
-# timeout: 240
+# timeout: 400
 # tier: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

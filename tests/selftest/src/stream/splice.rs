@@ -25,9 +25,6 @@ pub struct Args {
     /// Of the data
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The most that a splice() from the socket may copy, in percent of the data
-    #[arg(long, value_name = "PERCENT", default_value_t = 10)]
-    copied_most: u64,
 }
 
 /// Bytes of a file: more than a window has room for. The last call has more than a small message.
@@ -76,8 +73,9 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
         if raw::is_zrs() && index % 2 == 1 {
             let info = zrs_sys::sock::info(conn.as_fd()).map_err(Errno::from);
             let copied = checks.need("ZRS_INFO", info)?.rx_copied;
-            // Data that came in small messages, for lack of room.
-            let fine = copied <= FILE as u64 * args.copied_most / 100;
+            // Data that came in small messages, for lack of room, as on a busy machine. If a splice()
+            // copied, it would be all.
+            let fine = copied <= FILE as u64 / 2;
             checks.yes(
                 "hardly copied to the pipe",
                 fine,
