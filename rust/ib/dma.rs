@@ -85,15 +85,15 @@ unsafe fn map(
     Ok(DmaAddr(addr))
 }
 
-/// Undoes [`map`].
+/// Undoes [`map`]. `sync`: the processor sees what the device has written to a bounce page.
 ///
 /// # Safety
 ///
 /// `addr` must come from [`map`] with the same other arguments, be undone once only, and no device
 /// access through it may be outstanding.
-unsafe fn unmap(pd: &Pd, addr: DmaAddr, len: usize, dir: Direction) {
+unsafe fn unmap(pd: &Pd, addr: DmaAddr, len: usize, dir: Direction, sync: bool) {
     // SAFETY: The device is valid by its type; the rest is the caller's promise.
-    unsafe { bindings::ib_dma_unmap_page(pd.device().as_ptr(), addr.0, len, dir.raw()) };
+    unsafe { bindings::ib_dma_unmap_page(pd.device().as_ptr(), addr.0, len, dir.raw(), sync) };
 }
 
 /// A scatter/gather element: a piece of a mapping.
@@ -327,7 +327,7 @@ impl Drop for DmaRegion {
         }
         // SAFETY: By the type invariants `addr` comes from `map` so; the device access is over by
         // the contract of posting.
-        unsafe { unmap(&self.pd, self.addr, self.len, self.dir) };
+        unsafe { unmap(&self.pd, self.addr, self.len, self.dir, true) };
     }
 }
 
@@ -349,6 +349,11 @@ pub(crate) struct Run {
 /// `runs` always gives the same answer: runs of memory that stay valid, and in place, for as long
 /// as the implementor lives.
 pub(crate) unsafe trait RunSource {
+    /// The processor, and devices by other mappings, use the memory while it is mapped. So the end
+    /// of a mapping must not write the contents of a bounce page over it, also where no device has
+    /// used the mapping, as [`DmaRuns::need_sync`] has told to.
+    const SHARED: bool = false;
+
     /// The runs, in the order of the bytes.
     fn runs(&self) -> &[Run];
 }
@@ -411,7 +416,7 @@ impl<S: RunSource> DmaRuns<S> {
                 // Not reached while `runs` keeps its contract; unmap this run, and the drop
                 // unmaps the rest.
                 // SAFETY: It was mapped just above with these arguments.
-                unsafe { unmap(pd, addr, len, dir) };
+                unsafe { unmap(pd, addr, len, dir, !S::SHARED) };
                 return Err(EINVAL);
             }
             this.bytes = bytes;
@@ -492,7 +497,7 @@ impl<S: RunSource> Drop for DmaRuns<S> {
         for run in &self.runs {
             // SAFETY: By the type invariants it comes from `map` so; the device access is over by
             // the contract of posting.
-            unsafe { unmap(&self.pd, run.addr, run.len, self.dir) };
+            unsafe { unmap(&self.pd, run.addr, run.len, self.dir, !S::SHARED) };
         }
     }
 }

@@ -127,6 +127,8 @@ unsafe impl Sync for NodeRuns {}
 // SAFETY: The runs are computed once, of pages that `_memory` keeps pinned, and so in place, until
 // it is dropped.
 unsafe impl RunSource for NodeRuns {
+    const SHARED: bool = true;
+
     fn runs(&self) -> &[Run] {
         &self.runs
     }
