@@ -281,6 +281,10 @@ impl DgramSock {
             }
             // If it is up already, its coming up has not been told since.
             (Route::UdpAndTry, Ok(link)) if link.carries_dgrams() => self.ctx.probe(&link),
+            // Nor has that been told.
+            (Route::UdpAndTry, Ok(link)) if link.lacks_dgrams() => {
+                self.ctx.destinations.lock().no_link(&ends(&link), now)
+            }
             // It tells when it is up, or has failed.
             (Route::UdpAndTry, Ok(_)) => {}
             _ => self.ctx.destinations.lock().path_lost(&path, now),

@@ -6,8 +6,8 @@
 //! programs and 1 to 16 SENDs on the link, its fragments.
 //!
 //! Sending: [`destination`] checks the address, [`control`] the control messages; [`segment`] cuts
-//! the bytes of a call into datagrams. [`wire::fragments`] splits, [`credit`] leaves half
-//! of the link's credit to streams, [`stall`] decides between waiting and dropping, [`backlog`]
+//! the bytes of a call into datagrams. [`wire::fragments`] splits, [`credit`] leaves an
+//! eighth of the link's credit to streams, [`stall`] decides between waiting and dropping, [`backlog`]
 //! keeps datagrams while their link is being made, [`sndbuf`]
 //! bounds those in flight. A socket that speaks UDP as well chooses
 //! by [`destinations`].

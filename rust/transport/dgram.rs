@@ -147,6 +147,12 @@ impl Link {
         tx.state == LinkState::Up && tx.dgrams.carries
     }
 
+    /// Whether the link is up, and its peer takes no datagrams.
+    pub(crate) fn lacks_dgrams(&self) -> bool {
+        let tx = self.tx.lock();
+        tx.state == LinkState::Up && !tx.dgrams.carries
+    }
+
     /// Asks the peer whether it has a socket that datagrams with these ports reach.
     pub(crate) fn probe_port(self: &Arc<Self>, ports: Ports) {
         self.reply(Message::Dgram(DgramHeader {

@@ -4,8 +4,13 @@
 //! again. So a peer that takes nothing holds up a sender once, and not for each datagram, and long
 //! before its link is known to be lost.
 //!
+//! The time is that of the datagram's length: short ones, which find room meanwhile, do not have a
+//! long one wait for ever.
+//!
 //! [`Progress`] recognizes a link on which no work request completes: a sender should not wait for
 //! a completion there.
+
+use super::wire::FRAGMENTS_MAX;
 
 /// The decision on a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,21 +30,29 @@ pub enum Verdict {
 /// How long a link has had no room for datagrams.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stall {
-    /// Since when, in nanoseconds of the monotonic clock.
-    since: Option<u64>,
+    /// Since when, in nanoseconds of the monotonic clock, for a datagram of one fragment and more.
+    since: [Option<u64>; FRAGMENTS_MAX as usize],
     /// Datagrams dropped, wrapping.
     drops: u32,
 }
 
 impl Stall {
-    /// Decides on a datagram at `now`. `room`: the link has room for it; `limit`: the longest wait
-    /// for room, in nanoseconds. Counts drops.
-    pub fn decide(&mut self, room: bool, now: u64, limit: u64) -> Verdict {
+    /// Decides on a datagram of `n` fragments at `now`. `room`: the link has room for it; `limit`:
+    /// the longest wait for room, in nanoseconds. Counts drops.
+    pub fn decide(&mut self, n: u32, room: bool, now: u64, limit: u64) -> Verdict {
         if room {
-            self.since = None;
+            self.clear(n);
             return Verdict::Send;
         }
-        let since = *self.since.get_or_insert(now);
+        // Nor is there room for longer ones.
+        let longer = self.since.iter_mut().skip(n.saturating_sub(1) as usize);
+        let mut since = now;
+        for (i, of) in longer.enumerate() {
+            let of = *of.get_or_insert(now);
+            if i == 0 {
+                since = of;
+            }
+        }
         let until = since.saturating_add(limit);
         if now < until {
             return Verdict::Wait { until };
@@ -48,21 +61,16 @@ impl Stall {
         Verdict::Drop
     }
 
-    /// Whether a socket stays unwritable at `now` after [`Verdict::Wait`].
-    #[cfg(not(MODULE))]
-    pub fn is_withheld(&self, now: u64, limit: u64) -> bool {
-        self.since
-            .is_some_and(|since| now < since.saturating_add(limit))
-    }
-
     /// Counts the drop of a datagram whose wait has timed out.
     pub fn give_up(&mut self) {
         self.drops = self.drops.wrapping_add(1);
     }
 
-    /// The link has room again, or has failed.
-    pub fn clear(&mut self) {
-        self.since = None;
+    /// The link has room again for a datagram of `n` fragments, and for shorter ones.
+    pub fn clear(&mut self, n: u32) {
+        for since in self.since.iter_mut().take(n as usize) {
+            *since = None;
+        }
     }
 
     /// Datagrams dropped so far, wrapping.

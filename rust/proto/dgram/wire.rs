@@ -321,5 +321,5 @@ impl Message {
     }
 }
 
-// The least credit of a link is enough for the longest datagram in its half.
+// The least credit of a link is enough for the longest datagram, beside streams.
 const _: () = assert!(FRAGMENTS_MAX * 2 <= super::super::link_flow::MIN_CREDIT);

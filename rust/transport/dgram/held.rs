@@ -138,7 +138,7 @@ impl Link {
                 None
             } else {
                 tx.dgrams.wanted = 0;
-                tx.dgrams.stall.clear();
+                tx.dgrams.stall.clear(wanted);
                 Some(mem::take(&mut tx.dgrams.starved))
             }
         };

@@ -306,7 +306,7 @@ impl Link {
         n: u32,
         starve: Option<&Arc<dyn DgramSocket>>,
     ) -> Room {
-        let until = {
+        let full = {
             let tx = &mut *self.tx.lock();
             match tx.state {
                 LinkState::Down => return Room::Down,
@@ -316,24 +316,27 @@ impl Link {
             }
             // Those that have waited for the link to come up are first.
             let room = !tx.dgrams.has_held() && tx.has_dgram_room(n);
-            match tx.dgrams.stall.decide(room, now_ns(), stall_ns()) {
-                Verdict::Send => {
-                    return tx.take_slots(self, n).map_or(Room::Down, Room::Taken);
-                }
-                Verdict::Drop => return Room::Dropped,
+            let verdict = tx.dgrams.stall.decide(n, room, now_ns(), stall_ns());
+            if verdict == Verdict::Send {
+                return tx.take_slots(self, n).map_or(Room::Down, Room::Taken);
+            }
+            // Also for the next one, if this one is dropped.
+            tx.want_dgram_room(n);
+            match verdict {
                 Verdict::Wait { until } => {
-                    tx.want_dgram_room(n);
                     if starve.is_some_and(|sock| !tx.withhold(self, sock)) {
                         // It would not be called.
                         tx.dgrams.stall.give_up();
-                        return Room::Dropped;
+                        Room::Dropped
+                    } else {
+                        Room::Full(until)
                     }
-                    until
                 }
+                _ => Room::Dropped,
             }
         };
         self.transmit();
-        Room::Full(until)
+        full
     }
 
     /// Whether the pages of a datagram may be given to the link's device: it is up and carries

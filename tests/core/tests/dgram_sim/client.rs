@@ -194,9 +194,9 @@ impl World {
         };
         // Those that wait go first.
         let room = up.line.is_empty() && has_room(&up.flow, fragment_count(len));
-        let verdict = client.stall.decide(room, now, stall);
+        let verdict = client.stall.decide(fragment_count(len), room, now, stall);
         trace!(self, "{c}: {out:?} {verdict:?}");
-        if matches!(verdict, Verdict::Wait { .. }) {
+        if verdict != Verdict::Send {
             Client::ask(up, &mut client.to_server, fragment_count(len));
         }
         match verdict {
@@ -286,7 +286,8 @@ impl World {
         };
         while let Some((first, _)) = up.line.front().copied() {
             let room = has_room(&up.flow, fragment_count(first.len));
-            match client.stall.decide(room, now, stall) {
+            let n = fragment_count(first.len);
+            match client.stall.decide(n, room, now, stall) {
                 Verdict::Send => {
                     self.stats.beside_stream += u64::from(up.fresh > 0);
                     Client::post(up, &mut client.to_server, first);
@@ -365,7 +366,7 @@ impl World {
         lost.extend(client.to_server.drain(..).filter_map(|p| p.tag));
         client.to_client.clear();
         client.link = LinkState::Down;
-        client.stall.clear();
+        client.stall.clear(FRAGMENTS_MAX);
         for sock in &mut client.socks {
             *sock = Sock::default();
         }
