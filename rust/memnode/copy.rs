@@ -293,7 +293,8 @@ impl State {
             Some(Some(lending)) => lending.pieces(addr, len).map(|p| p.len).sum::<u64>(),
             _ => 0,
         };
-        let fits = (reached == len).then_some(()).ok_or(Status::Range);
+        // The target says whether it is in the region.
+        let fits = (reached == len).then_some(()).ok_or(Status::Denied);
         self.copies.opened(job, fits);
         true
     }

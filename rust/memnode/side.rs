@@ -528,8 +528,9 @@ impl Side {
             Moved::Call(_) => SQ_RESERVE,
             Moved::Chunk(..) => 0,
         };
+        // Whether it is in the region was asked before.
         if lending.pieces(addr, len).map(|p| p.len).sum::<u64>() != len {
-            return Err(Status::Range);
+            return Err(Status::Denied);
         }
         // The node decides the number of extents.
         if bound + reserve > SQ_DEPTH {

@@ -22,6 +22,8 @@ PID[manager]=$!
 at_end "kill -9 $!; wait $!"
 says manager "ready" || ktap_bail "the daemon"
 check "it has its node stored" has "$TMP/manager" "stored zrs-node-1-6-2097152"
+cp "$TMP/manager" "$TMP/stored"
+echo 00112233445566778899aabbccddeeff >"$TMP/admission"
 r=$(A zrs mem put "$TMP/file" 1:6) || ktap_bail "put"
 for n in 1 2; do
 	echo >&"$kill"
@@ -31,6 +33,11 @@ for n in 1 2; do
 	check "and others can be made ($n)" A zrs mem alloc 1:6 4096 --ttl 1000
 done
 check_eq "it was stored once" 0 "$(grep -c stored "$TMP/manager")"
+# Of other options: the region has to be ended on purpose.
+for options in "--size 2M --open --host-percent 40" "--size 4M --open" "--size 2M --admission $TMP/admission"; do
+	check_fails "stored, and started again with $options" "node of other options" /run/netns-exec zrsC env LISTEN_FDS=1 \
+		LISTEN_FDNAMES="$(sed -n 's/^stored //p' "$TMP/stored")" sh -c "LISTEN_PID=\$\$ exec zrs mem serve --node 1:6 $options"
+done
 stop nodeB KILL
 # The host still listens for a second; then it refuses links.
 check_fails "without a store the node ends with its daemon" "no host serves this node|serves no memory" unless_lost A zrs mem alloc 1:1 1M

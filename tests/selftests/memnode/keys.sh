@@ -32,6 +32,9 @@ check_fails "a wrong secret" "does not allow this" A zrs mem get "$wrong" "$TMP/
 part=$(A zrs mem key "$r" --rights rw --offset 1000 --length 100000)
 check "a key for a part reads that" A zrs mem get "$part" "$TMP/part"
 check "and no more" cmp "$TMP/part" <(tail -c +1001 "$TMP/file" | head -c 100000)
+target=$(A zrs mem alloc 1:2 3000000)
+check_lines A python3 "$(dirname "$0")/beyond.py" "$r" "$part" "$target"
+check "the region is as it was" sh -c "ip netns exec zrsA zrs mem get '$r' '$TMP/back' && cmp '$TMP/file' '$TMP/back'"
 used=$(A zrs mem key "$r" --rights r --uses 1)
 check "a key for one use" A zrs mem cp "$used" 1:2
 held=$(C zrs mem ls | wc -l)

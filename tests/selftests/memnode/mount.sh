@@ -28,7 +28,7 @@ nodes_up 64M || ktap_bail "three hosts and two nodes"
 mem=$TMP/mem
 mkdir "$mem"
 check_fails "a directory that is not there" "directory has to be there" A zrs mem mount "$TMP/none"
-start mount A "mounted at" zrs mem mount "$mem" || ktap_bail "the mount"
+start mount A "mounted at" zrs mem mount --allow-other "$mem" || ktap_bail "the mount"
 at_end "umount -l $mem 2>/dev/null"
 check_eq "a directory for each node" "1 2" "$(cd "$mem" && echo *)"
 size=$((5 << 20 | 123))
@@ -46,6 +46,8 @@ check "the copy is right" cmp "$TMP/file" "$mem/2/y"
 comes "and is a region of the other node" "$size" lengths C
 id=$(python3 -c "import os; print(os.getxattr('$mem/2/y', 'user.zrs.storage').decode())")
 check "its storage id is an attribute" A zrs mem get "$id" "$TMP/by-id"
+check_fails "which is for the owner" "not permitted" setpriv --reuid 65534 --clear-groups python3 -c "import os; os.getxattr('$mem/2/y', 'user.zrs.storage')"
+check "other users read the file" sh -c "setpriv --reuid 65534 --clear-groups cat '$mem/2/y' | cmp - '$TMP/file'"
 check "by which it is read" cmp "$TMP/file" "$TMP/by-id"
 check "append" sh -c "echo more >>'$mem/2/y'"
 check "in the right place" cmp "$mem/2/y" <(cat "$TMP/file"; echo more)

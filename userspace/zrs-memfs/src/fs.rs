@@ -12,7 +12,7 @@ use fuser::{
     RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
     ReplyOpen, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use zrs::mem::{NodeId, Region};
+use zrs::mem::{NodeId, Region, RemoteStorage};
 use zrs::Zrs;
 
 use crate::contents::{Allocator, Contents, Opened};
@@ -299,15 +299,31 @@ impl MemFs {
             .then(|| reply.open_backing(region).ok())?
     }
 
+    /// The region of a file. Its key has more rights than a mode can give: it is root's and the
+    /// owner's.
+    fn storage_of(&self, uid: u32, ino: INodeNo, name: &OsStr) -> Answer<RemoteStorage> {
+        let file = self.file_of(ino).map_err(|_| Errno::NO_XATTR)?;
+        if name != STORAGE {
+            return Err(Errno::NO_XATTR);
+        }
+        if uid != 0 && uid != locked(&file.meta).uid {
+            return Err(Errno::EPERM);
+        }
+        let storage = locked(&file.contents).storage();
+        storage.ok_or(Errno::NO_XATTR)
+    }
+
     fn adopt(&self, ino: INodeNo, name: &OsStr, value: &[u8]) -> Answer<()> {
         let file = self.file_of(ino)?;
         if name != STORAGE {
             return Err(Errno::EOPNOTSUPP);
         }
         let id = std::str::from_utf8(value).ok();
-        let id: Option<zrs::mem::RemoteStorage> = id.and_then(|text| text.trim().parse().ok());
+        let id: Option<RemoteStorage> = id.and_then(|text| text.trim().parse().ok());
+        // A number alone is a node of the host's own domain.
+        let own = |domain| domain == 0 || file.node.domain == 0 || domain == file.node.domain;
         let id = id
-            .filter(|id| id.node.node == file.node.node)
+            .filter(|id| id.node.node == file.node.node && own(id.node.domain))
             .ok_or(Errno::EINVAL)?;
         let mut contents = locked(&file.contents);
         if contents.storage().is_some() {
@@ -602,12 +618,9 @@ impl Filesystem for MemFs {
         reply.ok();
     }
 
-    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let storage = match self.file_of(ino) {
-            Ok(file) if name == STORAGE => locked(&file.contents).storage(),
-            _ => None,
-        };
-        let text = or_error!(reply, storage.ok_or(Errno::NO_XATTR)).to_string();
+    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let storage = or_error!(reply, self.storage_of(req.uid(), ino, name));
+        let text = storage.to_string();
         match size {
             0 => reply.size(text.len() as u32),
             n if (n as usize) < text.len() => reply.error(Errno::ERANGE),

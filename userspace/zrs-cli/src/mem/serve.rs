@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use zrs::mem::NodeId;
+use sha2::{Digest, Sha256};
+use zrs::mem::{Admission, NodeId};
 use zrs::Zrs;
 
 use super::{admission, node, size, store, told};
@@ -44,15 +45,37 @@ pub struct Args {
     host_percent: u32,
 }
 
+/// What the names of stored nodes begin with.
+const NAME: &str = "zrs-node-";
+
+/// The name of a node in the descriptor store. A node of other options has another one.
+fn stored_name(args: &Args, key: Option<&Admission>) -> String {
+    let id = args.node;
+    let mut options = Sha256::new();
+    options.update([args.huge.into(), args.host_percent as u8]);
+    options.update(key.map_or(&[][..], |key| &key[..]));
+    let digest = options.finalize();
+    let tag: String = digest[..8].iter().map(|b| format!("{b:02x}")).collect();
+    format!("{NAME}{}-{}-{}-{tag}", id.domain, id.node, args.size)
+}
+
 pub fn run(zrs: &Zrs, args: &Args) -> Result<()> {
     let id = args.node;
-    let name = format!("zrs-node-{}-{}-{}", id.domain, id.node, args.size);
-    let stored = store::has(&name);
+    let key = args.admission.as_deref().map(admission).transpose()?;
+    let name = stored_name(args, key.as_ref());
+    let names = store::names();
+    let stored = names.contains(&name);
+    let others = |n: &&String| n.starts_with(NAME) && **n != name;
+    if let Some(other) = names.iter().find(others) {
+        return Err(format!(
+            "the service manager has {other}, a node of other options: stop the service, which ends \
+             the regions there, and start it again"
+        ));
+    }
     let _serving = match stored {
         // Its descriptor is open in this process.
         true => None,
         false => {
-            let key = args.admission.as_deref().map(admission).transpose()?;
             let served = zrs.mem_serve(id, args.size, args.huge, key, args.host_percent);
             let serving = told(served, || format!("cannot serve node {id}"))?;
             let kept = store::keep(&name, serving.as_fd());

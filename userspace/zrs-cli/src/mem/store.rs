@@ -11,11 +11,13 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-/// Whether a descriptor of that name was given to this process, which keeps it open.
-pub(super) fn has(name: &str) -> bool {
+/// The names of the descriptors that were given to this process, which keeps them open.
+pub(super) fn names() -> Vec<String> {
     let var = |name| std::env::var(name).unwrap_or_default();
-    let ours = var("LISTEN_PID").parse() == Ok(std::process::id());
-    ours && var("LISTEN_FDNAMES").split(':').any(|n| n == name)
+    if var("LISTEN_PID").parse() != Ok(std::process::id()) {
+        return Vec::new();
+    }
+    var("LISTEN_FDNAMES").split(':').map(Into::into).collect()
 }
 
 /// Has systemd store a descriptor; nothing where the process has no such service manager.
