@@ -27,6 +27,8 @@ ktap_start
 nodes_up 64M || ktap_bail "three hosts and two nodes"
 mem=$TMP/mem
 mkdir "$mem"
+# Other users get there.
+chmod 711 "$TMP"
 check_fails "a directory that is not there" "directory has to be there" A zrs mem mount "$TMP/none"
 start mount A "mounted at" zrs mem mount --allow-other "$mem" || ktap_bail "the mount"
 at_end "umount -l $mem 2>/dev/null"
