@@ -44,11 +44,17 @@ zrs_helper_ib_dma_map_page(struct ib_device *dev, struct page *page,
 }
 
 void zrs_helper_ib_dma_unmap_page(struct ib_device *dev, u64 addr, size_t size,
-				  int dir, bool sync)
+				  int dir)
 {
-	if (!ib_uses_virt_dma(dev))
-		dma_unmap_page_attrs(dev->dma_device, addr, size, dir,
-				     sync ? 0 : DMA_ATTR_SKIP_CPU_SYNC);
+	ib_dma_unmap_page(dev, addr, size, dir);
+}
+
+/* Not for a device with virtual DMA. A bounce page is not copied back. */
+void zrs_helper_ib_dma_unmap_unsynced(struct ib_device *dev, u64 addr,
+				      size_t size, int dir)
+{
+	dma_unmap_page_attrs(dev->dma_device, addr, size, dir,
+			     DMA_ATTR_SKIP_CPU_SYNC);
 }
 
 int zrs_helper_ib_dma_mapping_error(struct ib_device *dev, u64 addr)

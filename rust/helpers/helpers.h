@@ -51,7 +51,9 @@ u64
 zrs_helper_ib_dma_map_page(struct ib_device *dev, struct page *page,
 			   unsigned long offset, size_t size, int dir);
 void zrs_helper_ib_dma_unmap_page(struct ib_device *dev, u64 addr, size_t size,
-				  int dir, bool sync);
+				  int dir);
+void zrs_helper_ib_dma_unmap_unsynced(struct ib_device *dev, u64 addr,
+				      size_t size, int dir);
 int zrs_helper_ib_dma_mapping_error(struct ib_device *dev, u64 addr);
 void
 zrs_helper_ib_dma_sync_single_for_cpu(struct ib_device *dev, u64 addr,

@@ -92,8 +92,17 @@ unsafe fn map(
 /// `addr` must come from [`map`] with the same other arguments, be undone once only, and no device
 /// access through it may be outstanding.
 unsafe fn unmap(pd: &Pd, addr: DmaAddr, len: usize, dir: Direction, sync: bool) {
-    // SAFETY: The device is valid by its type; the rest is the caller's promise.
-    unsafe { bindings::ib_dma_unmap_page(pd.device().as_ptr(), addr.0, len, dir.raw(), sync) };
+    let dev = pd.device().as_ptr();
+    if sync {
+        // SAFETY: The device is valid by its type; the rest is the caller's promise.
+        return unsafe { bindings::ib_dma_unmap_page(dev, addr.0, len, dir.raw()) };
+    }
+    // SAFETY: The device is valid by its type.
+    if unsafe { bindings::ib_uses_virt_dma(dev) } {
+        return;
+    }
+    // SAFETY: As above; it is mapped for the DMA device of the device.
+    unsafe { bindings::ib_dma_unmap_unsynced(dev, addr.0, len, dir.raw()) };
 }
 
 /// A scatter/gather element: a piece of a mapping.

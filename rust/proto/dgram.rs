@@ -6,11 +6,10 @@
 //! programs and 1 to 16 SENDs on the link, its fragments.
 //!
 //! Sending: [`destination`] checks the address, [`control`] the control messages; [`segment`] cuts
-//! the bytes of a call into datagrams. [`wire::fragments`] splits, [`credit`] leaves an
-//! eighth of the link's credit to streams, [`stall`] decides between waiting and dropping, [`backlog`]
-//! keeps datagrams while their link is being made, [`sndbuf`]
-//! bounds those in flight. A socket that speaks UDP as well chooses
-//! by [`destinations`].
+//! the bytes of a call into datagrams. [`wire::fragments`] splits, [`credit`] leaves an eighth of
+//! the link's credit to streams, [`stall`] decides between waiting and dropping, [`backlog`] keeps
+//! datagrams while their link is being made, [`sndbuf`] bounds those in flight. A socket that
+//! speaks UDP as well chooses by [`destinations`].
 //!
 //! Receiving: [`assembly`] checks the order of fragments, [`receivers`] finds the socket,
 //! [`rx_queue`] charges it, [`lend`] decides which fragments stay in their blocks,

@@ -54,9 +54,10 @@ fn stored_name(args: &Args, key: Option<&Admission>) -> String {
     let mut options = Sha256::new();
     options.update([args.huge.into(), args.host_percent as u8]);
     options.update(key.map_or(&[][..], |key| &key[..]));
-    let digest = options.finalize();
-    let tag: String = digest[..8].iter().map(|b| format!("{b:02x}")).collect();
-    format!("{NAME}{}-{}-{}-{tag}", id.domain, id.node, args.size)
+    let digest: [u8; 32] = options.finalize().into();
+    let (tag, _) = digest.split_at(8);
+    let tag = tag.iter().fold(0, |tag, b| (tag << 8) | u64::from(*b));
+    format!("{NAME}{}-{}-{}-{tag:016x}", id.domain, id.node, args.size)
 }
 
 pub fn run(zrs: &Zrs, args: &Args) -> Result<()> {
