@@ -185,8 +185,8 @@ pub(crate) struct Pool {
     queue_failed: Atomic<bool>,
     /// When the next queue may be made after a failure, in nanoseconds of the monotonic clock.
     renew_at: Atomic<u64>,
-    /// When the limit of the shared receive queue is to be set, in nanoseconds of the monotonic
-    /// clock; the greatest number if it is set.
+    /// When the worker has to set the limit of the shared receive queue, in nanoseconds of the
+    /// monotonic clock; the greatest number if the queue has its limit.
     limit_at: Atomic<u64>,
     /// For each block, the serial number of the receive queue that it is posted to, or 0.
     posted: KVVec<Atomic<u32>>,

@@ -514,10 +514,15 @@ impl Pool {
     /// If few blocks are left in the shared receive queue, posts unused ones. Has the device tell
     /// of that again, when it is time. Sleeps.
     pub(super) fn fill_low_queue(&self) {
+        let now = now_ns();
+        // Before the queue is looked up: a queue that comes later is not missed.
+        let due = now >= self.limit_at.load(Relaxed);
+        if due {
+            self.limit_at.xchg(u64::MAX, Full);
+        }
         let Some(rx) = self.shared.lock().clone() else {
             return;
         };
-        let now = now_ns();
         let events = rx.events.as_ref();
         if events.is_some_and(|events| events.low.xchg(false, Full)) {
             if let Some(verbs) = self.verbs() {
@@ -528,12 +533,13 @@ impl Pool {
             self.limit_at.store(now.saturating_add(LIMIT_NS), Relaxed);
             self.pools.watch_waiters();
         }
-        if now >= self.limit_at.load(Relaxed) {
-            self.limit_at.store(u64::MAX, Relaxed);
-            if let Some(srq) = &*rx.shared.lock() {
-                // A driver may have no such limit.
-                let _ = srq.set_limit(LOW);
-            }
+        if !due {
+            return;
+        }
+        let shared = rx.shared.lock();
+        if let Some(srq) = &*shared {
+            // A driver may have no such limit.
+            let _ = srq.set_limit(LOW);
         }
     }
 
@@ -543,7 +549,7 @@ impl Pool {
         self.look_after();
     }
 
-    /// Whether the limit of the shared receive queue is to be set, now or later.
+    /// Whether the worker has to set the limit of the shared receive queue, now or later.
     pub(super) fn lacks_limit(&self) -> bool {
         self.limit_at.load(Relaxed) != u64::MAX
     }

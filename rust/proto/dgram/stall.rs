@@ -4,8 +4,8 @@
 //! again. So a peer that takes nothing holds up a sender once, and not for each datagram, and long
 //! before its link is known to be lost.
 //!
-//! The time is that of the datagram's length: short ones, which find room meanwhile, do not have a
-//! long one wait for ever.
+//! Each length of a datagram has its own time: short datagrams, which find room meanwhile, do not
+//! have a long one wait for ever.
 //!
 //! [`Progress`] recognizes a link on which no work request completes: a sender should not wait for
 //! a completion there.

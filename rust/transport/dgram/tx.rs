@@ -320,7 +320,7 @@ impl Link {
             if verdict == Verdict::Send {
                 return tx.take_slots(self, n).map_or(Room::Down, Room::Taken);
             }
-            // Also for the next one, if this one is dropped.
+            // Also for the next datagram, if this one is dropped.
             tx.want_dgram_room(n);
             match verdict {
                 Verdict::Wait { until } => {
