@@ -225,6 +225,7 @@ impl State {
             };
             match action {
                 Action::Open { job } => self.open_target(host, job),
+                Action::GiveUp { job } => self.give_up_job_grant(job, self.serial_of(job)),
                 Action::Write { job, off, len } => {
                     if let Err(why) = self.write_chunk(job, off, len) {
                         self.copies.not_posted(job, len, why);

@@ -27,6 +27,8 @@ pub(super) struct Granted {
     /// Its place, and the node's number of it.
     pub(super) lent: u32,
     pub(super) number: u32,
+    /// It is for one operation.
+    pub(super) once: bool,
 }
 
 /// How long a node that has no room for another grant is not asked for one, in milliseconds.
@@ -42,12 +44,6 @@ pub(super) enum Pending {
 pub(super) struct Waiter {
     pending: Pending,
     since_ms: u64,
-}
-
-impl Waiter {
-    fn is(&self, call: &Arc<Call>) -> bool {
-        matches!(&self.pending, Pending::Call(c) if Arc::ptr_eq(c, call))
-    }
 }
 
 /// A waiter for room for a grant.
@@ -144,6 +140,7 @@ impl State {
                     serial: side.serial,
                     lent: at,
                     number,
+                    once: false,
                 };
                 self.granted(granted, wanting.waiter.pending);
                 return None;
@@ -212,14 +209,23 @@ impl State {
 
     /// A program waits for a grant no more, whether it has come by now or not.
     pub(super) fn give_up_grant(&mut self, call: &Arc<Call>) {
-        for side in self.sides.iter_mut().flatten() {
-            side.wanting.retain(|w| !w.waiter.is(call));
-            for lending in side.lent.iter_mut().flatten() {
-                lending.waiting.retain(|w| !w.is(call));
-            }
-        }
+        self.forget_waiters(|w| matches!(w, Pending::Call(c) if Arc::ptr_eq(c, call)));
         if let Some(Ok(granted)) = call.look(|o| o.grant.take()) {
             self.finish_grant(granted);
+        }
+    }
+
+    /// A copy that waits for a grant needs it no more.
+    pub(super) fn give_up_job_grant(&mut self, job: u32, serial: u64) {
+        self.forget_waiters(|w| matches!(w, Pending::Job(j, s) if (*j, *s) == (job, serial)));
+    }
+
+    fn forget_waiters(&mut self, gone: impl Fn(&Pending) -> bool) {
+        for side in self.sides.iter_mut().flatten() {
+            side.wanting.retain(|w| !gone(&w.waiter.pending));
+            for lending in side.lent.iter_mut().flatten() {
+                lending.waiting.retain(|w| !gone(&w.pending));
+            }
         }
     }
 
@@ -321,18 +327,19 @@ impl State {
         if let Some(place) = side.lent.get_mut(lent as usize) {
             *place = Some(lending);
         }
+        let once = status == Status::Ok && h.arg != 0;
         let granted = Granted {
             slot,
             serial,
             lent,
             number: h.grant,
+            once,
         };
         if status != h.status {
             // With some of its extents it is of no use.
             let leave = self.side(slot).and_then(|s| s.cache.give_back(lent));
             self.leave(slot, leave);
         }
-        let once = status == Status::Ok && h.arg != 0;
         let mut used = false;
         for waiter in waiting {
             let wanting = |waiter| Wanting {

@@ -126,6 +126,37 @@ struct Posted {
     end: PostEnd,
 }
 
+/// A grant for one operation, which is a whole call: it is kept for the call's next part.
+struct Kept<'a> {
+    host: &'a Arc<Host>,
+    granted: Option<Granted>,
+}
+
+impl<'a> Kept<'a> {
+    fn new(host: &'a Arc<Host>) -> Self {
+        Self {
+            host,
+            granted: None,
+        }
+    }
+
+    /// A part that has used the grant is over.
+    fn leave(&mut self, granted: Granted) {
+        match granted.once {
+            true => self.granted = Some(granted),
+            false => self.host.with(|st| st.finish_grant(granted)),
+        }
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        if let Some(granted) = self.granted.take() {
+            self.host.with(|st| st.finish_grant(granted));
+        }
+    }
+}
+
 /// Why no more chunks were posted.
 enum PostEnd {
     /// These are all.
@@ -170,14 +201,15 @@ impl Memory<'_> {
             let put = self.put_local(pos, len, iter);
             return put.inspect(|n| self.host.counts.served(true, *n as u64));
         }
+        let mut kept = Kept::new(self.host);
         let (mut done, mut by_message) = (0, false);
         while done < len {
             let here = pos + done as u64;
             let left = len - done;
-            let by_key = !by_message && left > SMALL_MAX as usize;
+            let by_key = !by_message && (left > SMALL_MAX as usize || kept.granted.is_some());
             let small = left.min(SMALL_MAX as usize);
             let put = match by_key {
-                true => self.put_part(here, left.min(PART), iter),
+                true => self.put_part(here, left.min(PART), iter, &mut kept),
                 false => self.put_small(here, small, iter).map(Some),
             };
             match put {
@@ -283,9 +315,14 @@ impl Memory<'_> {
         rights: Rights,
         call: &Arc<Call>,
         mut pieces: Pieces<'_, '_>,
+        kept: &mut Kept<'_>,
     ) -> Result<Option<Posted>> {
-        let Some(granted) = self.grant(rights)? else {
-            return Ok(None);
+        let granted = match kept.granted.take() {
+            Some(granted) => granted,
+            None => match self.grant(rights)? {
+                Some(granted) => granted,
+                None => return Ok(None),
+            },
         };
         let mut posted = Posted {
             granted,
@@ -334,10 +371,11 @@ impl Memory<'_> {
         pos: u64,
         len: usize,
         iter: &mut IovIterSource<'_>,
+        kept: &mut Kept<'_>,
     ) -> Result<Option<usize>> {
         let call = Call::new()?;
         let pieces = Pieces::new(ProgramIter::Source(iter));
-        let Some(posted) = self.post_all(pos, len, Rights::WRITE, &call, pieces)? else {
+        let Some(posted) = self.post_all(pos, len, Rights::WRITE, &call, pieces, kept)? else {
             return Ok(None);
         };
         let (granted, sent) = (posted.granted, posted.sent);
@@ -345,7 +383,7 @@ impl Memory<'_> {
             0 => Ok(0),
             _ => self.wrote(granted, pos, sent, &call),
         };
-        self.host.with(|st| st.finish_grant(granted));
+        kept.leave(granted);
         match (acknowledged?, posted.end) {
             (0, PostEnd::Failed(why)) => Err(errno_of(why)),
             (0, PostEnd::Fault(e)) => Err(e),
@@ -385,14 +423,16 @@ impl Memory<'_> {
             let got = self.get_local(pos, len, iter);
             return got.inspect(|n| self.host.counts.served(false, *n as u64));
         }
+        let mut kept = Kept::new(self.host);
         let (mut done, mut by_message) = (0, false);
         while done < len {
             let here = pos + done as u64;
             let left = len - done;
-            let by_key = !by_message && (left > SMALL_MAX as usize || self.gets_by_key());
+            let big = left > SMALL_MAX as usize || kept.granted.is_some();
+            let by_key = !by_message && (big || self.gets_by_key());
             let small = left.min(SMALL_MAX as usize);
             let got = match by_key {
-                true => self.get_part(here, left.min(PART), iter),
+                true => self.get_part(here, left.min(PART), iter, &mut kept),
                 false => self.get_small(here, small, iter).map(Some),
             };
             match got {
@@ -444,17 +484,23 @@ impl Memory<'_> {
 
     /// A part of a read: READs into the program's pages, or a message where those cannot be held.
     /// `None`: there is no remote key for it.
-    fn get_part(&self, pos: u64, len: usize, iter: &mut IovIterDest<'_>) -> Result<Option<usize>> {
+    fn get_part(
+        &self,
+        pos: u64,
+        len: usize,
+        iter: &mut IovIterDest<'_>,
+        kept: &mut Kept<'_>,
+    ) -> Result<Option<usize>> {
         let call = Call::new()?;
         let later = &self.host.memory.pages;
         let pieces = Pieces::new(ProgramIter::Dest(iter, later));
-        let Some(posted) = self.post_all(pos, len, Rights::READ, &call, pieces)? else {
+        let Some(posted) = self.post_all(pos, len, Rights::READ, &call, pieces, kept)? else {
             return Ok(None);
         };
         let waited = self
             .host
             .wait(|| call.with(|o| (o.left == 0).then_some(o.failed)));
-        self.host.with(|st| st.finish_grant(posted.granted));
+        kept.leave(posted.granted);
         if let Some(status) = waited? {
             return Err(errno_of(status));
         }

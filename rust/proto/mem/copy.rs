@@ -167,6 +167,11 @@ pub enum Action {
         /// The job.
         job: u32,
     },
+    /// The job was stopped while it waits for a grant: take its wait back.
+    GiveUp {
+        /// The job.
+        job: u32,
+    },
     /// Post a WRITE of these bytes of the source, then call [`Copies::completed`].
     Write {
         /// The job.
@@ -322,6 +327,10 @@ where
             if job.over() {
                 over = Some(at);
                 break;
+            }
+            if job.state == State::Opening && job.failed.is_some() {
+                job.state = State::Active;
+                return Some(Action::GiveUp { job: at });
             }
             if job.marker_due(part) {
                 let (off, len) = (job.marked, job.posted.saturating_sub(job.marked));

@@ -41,6 +41,9 @@ held=$(C zrs mem ls | wc -l)
 [ "$held" -gt 0 ] || ktap_bail "the regions of C"
 check_fails "is used up then" "used up" A zrs mem cp "$used" 1:2
 check_eq "and leaves no new region behind" "$held" "$(C zrs mem ls | wc -l)"
+big=$(A zrs mem alloc 1:1 10M) || ktap_bail "a region of 10 MiB"
+check_lines A python3 "$(dirname "$0")/once.py" "$big" "$(A zrs mem key "$big" --rights r --uses 1)" \
+	"$(A zrs mem key "$big" --rights w --uses 1)"
 short=$(A zrs mem key "$r" --rights r --ttl 1)
 nap 0.2
 check_fails "an expired one" "expired" A zrs mem get "$short" "$TMP/none"

@@ -296,6 +296,10 @@ impl World {
         let l = &mut self.links[link];
         let (node, key, rights) = l.opens[&slot];
         l.extents.insert(slot, all);
+        if once && of_it.is_empty() {
+            // Those that it was for wait no more.
+            return self.finish_once(link, slot, h.grant);
+        }
         let (now, later) = of_it.split_at(if once { 1 } else { of_it.len() });
         now.iter()
             .for_each(|p| self.granted_to(link, slot, h.grant, *p));

@@ -154,6 +154,11 @@ impl World {
                         }
                     }
                 }
+                Action::GiveUp { job } => {
+                    for link in self.links.iter_mut().filter(|l| l.requester == host) {
+                        link.waiting.retain(|w| w.1 != Pending::Job(job));
+                    }
+                }
                 Action::Write { job, off, len } => self.write_chunk(host, job, off, len),
                 Action::Put { .. } => panic!("nodes here give remote keys"),
                 Action::CopyLocal { job, off, len } => self.copy_local(host, job, off, len),

@@ -360,6 +360,43 @@ fn copy_by_messages(w: &World, refuses: bool) -> Outcome {
     })
 }
 
+/// A COPY to us is canceled before we answer its OPEN: it ends, and the link stays for others.
+fn copy_canceled(w: &World) -> Outcome {
+    as_node(w, |w, _, mut peer, region| {
+        let source = Victim::new(w, LEN)?;
+        let mut queue = in_net(&w.net, || Queue::new(&w.zrs, 8))?;
+        let copy = queue.copy(&source.region, 0, &region, 0, MANY as u64);
+        queue.submit()?;
+        let derive = asked(w, &mut peer, MemOp::Key)?;
+        let answer = MemHeader {
+            key2: key(77),
+            ..MemHeader::answer(derive.id, MemOp::Key, Status::Ok)
+        };
+        peer.send(answer, &[])?;
+        let open = asked(w, &mut peer, MemOp::Open)?;
+        queue.cancel(copy);
+        queue.submit()?;
+        for _ in 0..2 {
+            let done = peer.wait(w.limit(1), |_| is_done(&queue).then_some(()));
+            done.map_err(|_| said("the copy waits for our answer"))?;
+            let done = queue.completion()?;
+            let what = format!("{:?} of {}", done.result, done.id);
+            let error = zrs::os_error(&said_of(done.result));
+            ensure(done.id != copy || error == Some(libc::ECANCELED), &what)?;
+        }
+        let unkey = asked(w, &mut peer, MemOp::Unkey)?;
+        ensure(unkey.key2 == key(77), "another key is revoked")?;
+        peer.send(MemHeader::answer(unkey.id, MemOp::Unkey, Status::Ok), &[])?;
+        // Longer than a target has that a stopped copy waits for.
+        let more = peer.expect(Type::Ask, Duration::from_secs(3));
+        ensure(more.is_err(), "it was asked for more")?;
+        give_grant(&mut peer, &open, 5, true)?;
+        let close = asked(w, &mut peer, MemOp::Close)?;
+        ensure(close.grant == 5, "another grant")?;
+        source.free(w)
+    })
+}
+
 /// The programs of the host have all gone when the FREE of a descriptor that was closed is lost: we
 /// are asked again.
 fn free_outlives_programs(w: &World) -> Outcome {
@@ -426,6 +463,7 @@ pub const CASES: &[Case] = &[
     whole("memory-silent/copy-by-messages-refused", |w| {
         copy_by_messages(w, true)
     }),
+    whole("memory-silent/copy-canceled", |w| copy_canceled(w)),
     whole("memory-silent/free-outlives-programs", |w| {
         free_outlives_programs(w)
     }),
