@@ -56,6 +56,11 @@ impl HostBroker {
         self.core.requester_back(requester);
     }
 
+    /// Whether there is a region, which may outlive its rule, or a request.
+    pub(super) fn has_regions(&self) -> bool {
+        !self.core.is_empty()
+    }
+
     /// Whether there is a region of `requester`, or a request.
     pub(super) fn knows(&self, requester: u32) -> bool {
         self.core.has_requester(requester)

@@ -399,12 +399,13 @@ impl WorkItem<TICK> for Host {
     type Pointer = Arc<Host>;
 
     fn run(host: Arc<Host>) {
-        let errands = host.with(|st| {
+        let left = host.with(|st| {
             st.look_at_times(&host);
-            st.errands.any(now_ms())
+            let broker = st.broker.as_ref();
+            st.errands.any(now_ms()) || broker.is_some_and(|b| b.has_regions())
         });
-        // The last user has left its errands before it is gone.
-        if !errands && host.memory.take_idle(&host) {
+        // The last user has left its errands before it is gone, and its regions to the broker.
+        if !left && host.memory.take_idle(&host) {
             host.wind_up();
             return;
         }

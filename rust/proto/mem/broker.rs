@@ -155,7 +155,6 @@ where
     }
 
     /// Whether there are no regions.
-    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

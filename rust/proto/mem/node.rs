@@ -135,8 +135,8 @@ pub struct AllocRequest {
     pub va: u64,
     /// Number of the host that owns it.
     pub owner: u32,
-    /// The user of the local host whose share the region counts against; `None`: no share. Other
-    /// hosts enforce shares for their users themselves.
+    /// The user of the local host whose share the region counts against; `None`: no share, or
+    /// another host, whose users share what it may have.
     pub user: Option<u32>,
     /// The admission key that it has shown.
     pub admission: Key,

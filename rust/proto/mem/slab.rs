@@ -53,7 +53,6 @@ impl<T: 'static, S: DerefMut<Target = [Slot<T>]>> Slab<S> {
     }
 
     /// Whether there is no value.
-    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -28,6 +28,19 @@ head -c 300000 /dev/urandom >"$TMP/file"
 want=$(sum "$TMP/file")
 check_fails "a host that is no broker" "does not allow this" A zrs mem alloc 1:1 1M --via 1:2
 
+# A broker that serves no node knows regions with KEEP when its daemon has gone.
+for h in A C; do $h zrs mem nodes add 1:9 "$ADDR_A"; done
+start keeper A "allocating" zrs mem broker --for 1:1 --quota 2M --open
+k=$(C zrs mem alloc 1:1 1M --via 1:9) || ktap_bail "alloc by a broker without a node"
+stop keeper TERM
+# Longer than a host stays that nobody uses.
+nap 4
+start keeper A "allocating" zrs mem broker --for 1:1 --quota 2M --open
+check_fails "a region of before counts against the quota" "its share" C zrs mem alloc 1:1 1500K --via 1:9
+check "and is given back to the broker" C zrs mem free "$k" --via 1:9
+check "which frees it" empty B
+stop keeper TERM
+
 # C, the host of 1:2, is the broker of 1:1, which B serves.
 start broker C "allocating" zrs mem broker --for 1:1 --quota 2M --open
 check_fails "a second rule of the same node" "broker of the node already" \
