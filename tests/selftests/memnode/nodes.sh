@@ -43,6 +43,8 @@ check_eq "from there to another host" "$want" "$(A zrs mem get "$t" "$TMP/back" 
 check_fails "the key of a region at one node is none at the other" "freed|does not allow" \
 	A zrs mem get "zrs:1:1/${s#*/}" "$TMP/none"
 check_eq "both are listed" "1:1 1:4" "$(B zrs mem ls --json | jq -r .node | sort | xargs)"
+check_eq "or one of them" "1:4" "$(B zrs mem ls --json 1:4 | jq -r .node | sort -u | xargs)"
+check_eq "by its number alone" "1:4" "$(B zrs mem ls --json 4 | jq -r .node | sort -u | xargs)"
 
 check "drain" B zrs mem drain 1:4
 check_fails "a drained node takes no regions" "takes no new regions" A zrs mem alloc 1:4 1M

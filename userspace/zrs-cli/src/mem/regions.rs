@@ -69,6 +69,9 @@ fn place(text: &str) -> std::result::Result<Place, String> {
 /// Lists the regions of the nodes that this host serves
 #[derive(clap::Args)]
 pub struct Ls {
+    /// Only those of this node
+    #[arg(value_parser = node)]
+    node: Option<NodeId>,
     /// Print a JSON object for each region
     #[arg(long)]
     json: bool,
@@ -94,12 +97,21 @@ impl Ls {
         }
     }
 
+    /// Whether regions of `node` are listed. A number alone stands for the node in each domain.
+    fn lists(&self, node: NodeId) -> bool {
+        let same = |n: NodeId| n.node == node.node && (n.domain == 0 || n.domain == node.domain);
+        self.node.is_none_or(same)
+    }
+
     fn text(&self, zrs: &Zrs) -> Result<String> {
         let mut text = String::new();
         let mut nodes = BTreeMap::new();
         for region in zrs.mem_regions() {
             let r = told(region, || "cannot list the regions".into())?;
             let (node, bytes, free) = r.node;
+            if !self.lists(node) {
+                continue;
+            }
             let known = nodes.entry((node.domain, node.node));
             known.or_insert((0, node, bytes, free)).0 += 1;
             let state = ["live", "sealing", "sealed", "closing"];
