@@ -252,14 +252,14 @@ impl DgramSock {
             let keeps_port = inner.bound.1 || udp.is_some();
             ((inner.bound.0, keeps_port), inner.udp_only)
         };
+        if udp_only {
+            self.inner.lock().remote = None;
+        } else {
+            self.readdress(&sk, ip, None)?;
+        }
         if let Some(udp) = udp {
             udp.disconnect();
         }
-        if udp_only {
-            self.inner.lock().remote = None;
-            return Ok(());
-        }
-        self.readdress(&sk, ip, None)?;
         if !keeps_port {
             self.unbind();
         }

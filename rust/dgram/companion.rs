@@ -191,7 +191,13 @@ impl DgramSock {
             }
             self.readdress(sk, local.ip, Some(peer))
         });
-        connected.inspect_err(|_| udp.disconnect())
+        connected.inspect_err(|_| {
+            // UDP has the peer that the outer socket has still.
+            let before = self.inner.lock().remote;
+            if before.is_none_or(|peer| udp.connect(peer.into()).is_err()) {
+                udp.disconnect();
+            }
+        })
     }
 
     /// sendmsg() by RDMA or by UDP, from port `src`. Sleeps.
@@ -252,18 +258,12 @@ impl DgramSock {
             to = left;
         }
         to.ip = Self::on_interface(sk, to.ip).ok()?;
-        let from = if from.is_any() { Ip::ANY } else { from };
-        let path = Path {
-            net: self.net.cookie(),
-            from,
-            to,
-        };
-        let hash = hash(self.ctx.secret, self.net.id(), Addr::new(from, 0), to);
+        let (path, hash) = self.path(from, 0, to);
         let sent = destinations::Sent {
             path,
             port: src,
             bytes: msg.len() as u32,
-            hash: (hash >> 32) as u32,
+            hash,
         };
         let for_one = || !self.net.is_broadcast(to.ip.v6());
         let reachable = || for_one() && !self.net.is_own(to.ip.v6(), to.ip.scope());
@@ -273,8 +273,13 @@ impl DgramSock {
             return None;
         }
         let link = self.link_to(sk, to, None);
+        let goes = |link: &Link| match route {
+            Route::Rdma => link.carries_dgrams(),
+            Route::Answer => !link.lacks_dgrams(),
+            Route::Udp | Route::UdpAndTry => false,
+        };
         match (route, link) {
-            (Route::Rdma, Ok(link)) if link.carries_dgrams() => {
+            (_, Ok(link)) if goes(&link) => {
                 let local = Addr::new(link.local_ip(), src).into();
                 let out = sk.cgroup_datagram(local, to.into(), msg.len() as u16, true);
                 return out.is_ok().then_some((link, to));
@@ -287,9 +292,35 @@ impl DgramSock {
             }
             // It tells when it is up, or has failed.
             (Route::UdpAndTry, Ok(_)) => {}
+            (Route::Answer, _) => {
+                let (path, _) = self.path(from, src, to);
+                self.ctx.destinations.lock().path_lost(&path, now)
+            }
             _ => self.ctx.destinations.lock().path_lost(&path, now),
         }
         None
+    }
+
+    /// The path to `to` of sockets that are bound to `from`, of one `port` or all, and the hash by
+    /// which it is kept.
+    fn path(&self, from: Ip, port: u16, to: Addr) -> (Path, u32) {
+        let from = if from.is_any() { Ip::ANY } else { from };
+        let net = self.net.cookie();
+        let hash = hash(self.ctx.secret, self.net.id(), Addr::new(from, 0), to);
+        let path = Path {
+            net,
+            from,
+            port,
+            to,
+        };
+        (path, (hash >> 32) as u32)
+    }
+
+    /// A datagram from `from` has come by RDMA, which the program is going to have.
+    fn heard(&self, from: Addr) {
+        let local = self.inner.lock().local;
+        let (path, hash) = self.path(local.ip, local.port, from);
+        self.ctx.destinations.lock().heard(path, hash, now_ns());
     }
 
     /// recvmsg() from both queues. Sleeps.
@@ -316,6 +347,7 @@ impl DgramSock {
             match found {
                 Some(Found::Error(e)) => return Err(e),
                 Some(Found::Datagram(datagram, from)) => {
+                    self.heard(datagram.from);
                     return self.give(sk, msg, &datagram, from);
                 }
                 Some(Found::End) if msg.nonblock() => return Err(EAGAIN),

@@ -190,7 +190,8 @@ impl DgramReceiver for Dgrams {
     }
 
     fn is_open(&self, link: &Link, ports: DgramPorts) -> bool {
-        self.find_on(link, ports).is_some()
+        let found = self.find_on(link, ports);
+        found.is_some_and(|(sock, ..)| sock.has_udp.load(Relaxed))
     }
 
     fn answered(&self, link: &Link, ports: DgramPorts, state: PortState) {

@@ -52,7 +52,8 @@ pub(crate) trait DgramReceiver: Send + Sync {
     /// A datagram of `total` bytes begins to arrive on `link`, in `blocks`. Sleeps.
     fn begin(&self, link: &Arc<Link>, blocks: Blocks<'_>, ports: Ports, total: u32) -> Begin;
 
-    /// Whether a socket takes datagrams with these ports from the peer of `link`. Sleeps.
+    /// Whether a socket takes datagrams with these ports from the peer of `link` that has the port
+    /// in UDP, too. Sleeps.
     fn is_open(&self, link: &Link, ports: Ports) -> bool;
 
     /// Datagrams that were sent on `link` are lost. Sleeps.

@@ -7,6 +7,10 @@
 //! server with many clients makes no links, and hosts without ZRS are reached all the same. A
 //! destination that failed is left to UDP for some time.
 //!
+//! Where a datagram came from by RDMA, the receiver's port answers by RDMA: the sender may have no
+//! UDP. That is known for this port alone, since another user's program may have the sender's port
+//! in UDP, which other sockets want to reach.
+//!
 //! The cache has sets of [`WAYS`] entries; of a set the least recently used one is replaced.
 
 use core::ops::DerefMut;
@@ -44,6 +48,8 @@ pub struct Path {
     pub net: u64,
     /// The address that the sending socket is bound to.
     pub from: Ip,
+    /// The port of the sending sockets; 0: those of all ports.
+    pub port: u16,
     /// The destination.
     pub to: Addr,
 }
@@ -70,7 +76,7 @@ impl Ends {
 /// A datagram to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sent {
-    /// Where it goes.
+    /// Where it goes, from all ports.
     pub path: Path,
     /// The sender's port.
     pub port: u16,
@@ -90,6 +96,8 @@ pub enum Route {
     UdpAndTry,
     /// By RDMA.
     Rdma,
+    /// By RDMA, as something came from there to the sender's port. It may wait for a link.
+    Answer,
 }
 
 /// The state of a destination.
@@ -232,6 +240,15 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Destinations<S> {
             self.looked = now;
             self.each(|entry| entry.expire(now));
         }
+        let answer = Path {
+            port: sent.port,
+            ..sent.path
+        };
+        let mut set = self.set(sent.hash).iter_mut().flatten();
+        if let Some(heard) = set.find(|e| e.path == answer && e.state == State::Rdma) {
+            heard.used = now;
+            return Route::Answer;
+        }
         let may_try = self.tried < ATTEMPTS_MAX;
         let Some(entry) = self.entry(sent.path, sent.hash, now) else {
             return Route::Udp;
@@ -261,6 +278,14 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Destinations<S> {
         entry.port = sent.port;
         self.tried = self.tried.saturating_add(1);
         Route::UdpAndTry
+    }
+
+    /// A datagram has come by RDMA from the destination of `path`, to the port of `path`. `hash`
+    /// as in [`Sent`].
+    pub fn heard(&mut self, path: Path, hash: u32, now: u64) {
+        if let Some(entry) = self.entry(path, hash, now) {
+            entry.state = State::Rdma;
+        }
     }
 
     fn each(&mut self, mut change: impl FnMut(&mut Entry)) {

@@ -176,6 +176,29 @@ def switch():
     check("nobody: as with UDP", error, "ECONNREFUSED")
 
 
+def alone():
+    """Sockets without UDP inside: they are answered by RDMA, and take nothing from a program that has their port in UDP."""
+    there = sock("B", (B, 0))
+    plain = sock("A", (A, 0), beside=False)
+    for n in range(3):
+        plain.sendto(b"question%d" % n, there.getsockname())
+        data, peer = there.recvfrom(100)
+        there.sendto(b"answer to " + data, peer)
+        check(f"answer {n}", fails(plain.recvfrom, 100, socket.MSG_PEEK) == "no error" and plain.recvfrom(100),
+              (b"answer to question%d" % n, there.getsockname()))
+    server = udp("B", (B, 0))
+    at = server.getsockname()
+    other = sock("B", at, beside=False)
+    e = Echo(sock("A", (A, 0)), server, at)
+    end = time.monotonic() + 3 * PATIENCE
+    seen = [e.once()]
+    while time.monotonic() < end:
+        seen.append(e.once())
+        time.sleep(0.02)
+    holds("a port that ZRS has for another program: by UDP", all(seen) and len(seen) > 20, seen)
+    check("which gets nothing", waiting(other), 0)
+
+
 def group_without_port():
     """An address that UDP alone can have, and no port: the first send takes one."""
     def bound(proto):
@@ -405,6 +428,27 @@ def controls():
             os.system(f"ip addr del {more}/{'64' if v6 else '24'} dev va")
 
 
+def lost():
+    """The receiver's device goes: UDP takes over, and RDMA again when there is another one."""
+    s, there = sock("A", (A, 0)), sock("B", (B, 0))
+    e = Echo(s, there, there.getsockname())
+    holds("RDMA takes over", e.until(by_udp=False) is not None)
+    subprocess.run(["rdma", "link", "delete", "rxeB"], check=True)
+    there.settimeout(0.5)
+    # What was sent before the link's end is known is lost with it.
+    row, end = 0, time.monotonic() + 20 * PATIENCE
+    while row < 20 and time.monotonic() < end:
+        try:
+            row = row + 1 if e.look(b"x")[2] else 0
+        except TimeoutError:
+            row = 0
+    check("the link is lost: UDP takes over", row, 20)
+    there.settimeout(20 * PATIENCE)
+    with host("B"):
+        subprocess.run(["rdma", "link", "add", "rxeB", "type", "rxe", "netdev", "vb"], check=True)
+    holds("there is another device: RDMA takes over", e.until(by_udp=False, seconds=60) is not None)
+
+
 def told():
     """Errors of UDP are the socket's."""
     gone = udp("B", (B, 0))
@@ -459,6 +503,6 @@ def clients():
 
 for case in sys.argv[1:]:
     {
-        "peers": peers, "switch": switch, "group_without_port": group_without_port, "many": many, "ports": ports,
-        "queues": queues, "peeks": peeks, "controls": controls, "told": told, "clients": clients,
+        "peers": peers, "switch": switch, "alone": alone, "group_without_port": group_without_port, "many": many, "ports": ports,
+        "queues": queues, "peeks": peeks, "controls": controls, "lost": lost, "told": told, "clients": clients,
     }[case]()

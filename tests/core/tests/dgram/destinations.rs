@@ -33,6 +33,7 @@ fn sent(to: Addr, bytes: u32) -> Sent {
     let path = Path {
         net: NET,
         from: Ip::ANY,
+        port: 0,
         to,
     };
     Sent {
@@ -131,8 +132,14 @@ fn paths_are_those_of_an_own_address() {
     let mut c = Cache::new(slots(64));
     let to = Addr::new(host(1), TO);
     let (ours, other) = (host(1000), host(1001));
+    let path = |from| Path {
+        net: NET,
+        from,
+        port: 0,
+        to,
+    };
     for from in [ours, other] {
-        let path = Path { net: NET, from, to };
+        let path = path(from);
         let s = Sent {
             path,
             ..sent(to, 65536)
@@ -142,7 +149,7 @@ fn paths_are_those_of_an_own_address() {
     assert_eq!(probed(&mut c, 1), [TO]);
     c.answered(&link(1), TO, true, 1);
     let route = |c: &mut Cache, from| {
-        let path = Path { net: NET, from, to };
+        let path = path(from);
         c.route(
             &Sent {
                 path,
@@ -154,14 +161,7 @@ fn paths_are_those_of_an_own_address() {
     };
     assert_eq!(route(&mut c, ours), Route::Rdma);
     assert_eq!(route(&mut c, other), Route::Udp);
-    c.path_lost(
-        &Path {
-            net: NET,
-            from: ours,
-            to,
-        },
-        3,
-    );
+    c.path_lost(&path(ours), 3);
     assert_eq!(route(&mut c, ours), Route::Udp);
 }
 
@@ -183,6 +183,37 @@ fn attempts_without_an_answer_end() {
         DATAGRAMS
     );
     assert_eq!(c.tried(), 1);
+}
+
+// rows: Z7 B11
+#[test]
+fn an_answer_goes_by_the_way_of_the_question() {
+    let mut c = Cache::new(slots(64));
+    let to = Addr::new(host(1), TO);
+    let heard = Path {
+        port: PORT,
+        ..sent(to, 1).path
+    };
+    assert_eq!(send(&mut c, to, 1, 0), Route::Udp);
+    c.heard(heard, hash(to), 1);
+    assert_eq!(send(&mut c, to, 1, 2), Route::Answer);
+    // The port there may be another user's in UDP: the sockets of other ports go on as before.
+    let other = Sent {
+        port: PORT + 1,
+        ..sent(to, 1)
+    };
+    assert_eq!(c.route(&other, 2, || true), Route::Udp);
+    assert_eq!(c.tried(), 0);
+    // The port is closed, or the link lost, until something comes once more.
+    c.answered(&link(1), TO, false, 3);
+    assert_eq!(send(&mut c, to, 1, 4), Route::Udp);
+    c.heard(heard, hash(to), 5);
+    assert_eq!(send(&mut c, to, 1, 6), Route::Answer);
+    c.link_lost(&link(1), 7);
+    assert_eq!(send(&mut c, to, 1, 8), Route::Udp);
+    c.heard(heard, hash(to), 9);
+    c.path_lost(&heard, 10);
+    assert_eq!(send(&mut c, to, 1, 11), Route::Udp);
 }
 
 // rows: Z7
