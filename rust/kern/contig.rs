@@ -369,6 +369,21 @@ impl Payload<'_> {
         Ok(n)
     }
 
+    /// As [`Self::copy_to_iter`], as far as the program's memory is present: it may be that none
+    /// went. Does not wait for that memory.
+    ///
+    /// Errors: `EINVAL` if the range is not all inside.
+    pub fn copy_to_iter_nofault(&self, iter: &mut IovIterDest<'_>) -> Result<usize> {
+        let src = self.at(0, self.len())?;
+        // SAFETY: as in `copy_to_iter`; faults are refused between the two calls.
+        unsafe {
+            bindings::pagefault_disable();
+            let n = bindings::_copy_to_iter(src.cast(), self.len(), iter.as_raw());
+            bindings::pagefault_enable();
+            Ok(n)
+        }
+    }
+
     /// Copies them to `dst`. `EINVAL` if they are not all inside; then nothing is copied. Any
     /// context.
     ///

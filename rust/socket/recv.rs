@@ -8,6 +8,7 @@
 use core::mem;
 
 use kernel::alloc::Flags;
+use kernel::iov::IovIterDest;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -28,6 +29,7 @@ use crate::proto::channel::{Channel, Failure};
 use crate::proto::readiness::Phase;
 use crate::proto::rx_queue::{Freed, Moved, Segment};
 use crate::proto::ChanId;
+use crate::stats::STATS;
 
 /// Initial room in a receive queue, in messages.
 const RX_FIRST: u32 = 4;
@@ -292,8 +294,9 @@ impl Sock {
     /// recvmsg(): min(asked, arrived) bytes; 0 at the end of the stream. Waits for the first
     /// byte, with MSG_WAITALL for all of them. With MSG_TRUNC they are thrown away.
     ///
-    /// Errors: ENOTCONN, EAGAIN, EINTR, EFAULT, EOPNOTSUPP (out-of-band data), and what SO_ERROR
-    /// holds once all that had arrived is read. Sleeps.
+    /// Errors: ENOTCONN, EAGAIN, EINTR, EFAULT, EOPNOTSUPP (out-of-band data), ENOMEM (MSG_PEEK, or
+    /// the program's memory is not present), and what SO_ERROR holds once all that had arrived is
+    /// read. Sleeps.
     pub(super) fn recv(self: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
         if msg.oob() {
             return Err(EOPNOTSUPP);
@@ -326,7 +329,7 @@ impl Sock {
                     true => self.keep_peeked(&mut piece),
                     false => Ok(()),
                 };
-                kept.and_then(|()| piece.payload()?.copy_to_iter(msg.iter()))
+                kept.and_then(|()| self.copy_out(&mut piece, msg.iter()))
             };
             match seen {
                 Ok(n) => {
@@ -350,6 +353,32 @@ impl Sock {
             }
         }
         Ok(recv.got())
+    }
+
+    /// Copies the bytes of a piece to the program's memory. No block of a receive queue waits for
+    /// that memory, which may never come: where it is not present, the message is copied out of its
+    /// block first. Sleeps. EFAULT, ENOMEM.
+    fn copy_out(&self, piece: &mut RxPiece<'_>, iter: &mut IovIterDest<'_>) -> Result<usize> {
+        let RxSource::Held(Held::Block(block)) = &piece.source else {
+            return piece.payload()?.copy_to_iter(iter);
+        };
+        let done = piece.payload()?.copy_to_iter_nofault(iter)?;
+        if done == piece.len {
+            return Ok(done);
+        }
+        let payload = block.payload(0, piece.whole)?;
+        let bytes = self.promised(|flags| payload.copy_to_vec(flags))?;
+        let copy = Copied::new(bytes, block.cache().clone());
+        let before = mem::replace(&mut piece.source, RxSource::Held(Held::Copy(copy)));
+        if let RxSource::Held(block) = before {
+            release_held(Some(block));
+        }
+        STATS.rx_spilled.add(piece.whole as u64);
+        match piece.payload()?.behind(done)?.copy_to_iter(iter) {
+            Ok(n) => Ok(done + n),
+            Err(_) if done > 0 => Ok(done),
+            Err(e) => Err(e),
+        }
     }
 
     /// Moves the message of a piece out of the peer's reach, so that the next call finds the bytes

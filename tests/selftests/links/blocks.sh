@@ -1,7 +1,7 @@
 #!/bin/bash
 # Links end while messages in their blocks of the shared receive queue are unread, again and again,
 # with more such messages than there are blocks: the messages leave the blocks at once, and the blocks
-# are there for the next links.
+# are there for the next links. So they do where a thread is in recv(), whose memory does not come.
 # hosts: own
 # rows: B9 B19 E2 Z2 C3
 # debug: full
@@ -25,16 +25,21 @@ some_held() { [ "$(held)" -ge 24 ]; }
 none_held() { [ "$(held)" = 0 ]; }
 
 ktap_start
-port=7000 lost=0
-for _ in $(seq $ROUNDS); do
+here=$(dirname "$0") port=7000 lost=0
+for round in $(seq $ROUNDS) stuck; do
 	port=$((port + 1))
-	start receiver B "listening on" zrs-selftest stream-recv --listen "$ADDR_B:$port" --expect reset --stall || ktap_bail "receiver"
+	case $round in
+	stuck) reader=(python3 "$here/stuck.py" "$ADDR_B" "$port") ;;
+	*) reader=(zrs-selftest stream-recv --listen "$ADDR_B:$port" --expect reset --stall) ;;
+	esac
+	start receiver B "listening on" "${reader[@]}" || ktap_bail "receiver"
 	start sender A sending zrs-selftest stream-send "$ADDR_B:$port" --expect reset,epipe --chunk 700 || ktap_bail "a sender on a new link"
 	within some_held || ktap_bail "messages that nobody reads"
 	lost=$((lost + $(held)))
 	rdma link delete rxeA || ktap_bail "the device of A does not go"
 	ended sender 20 || ktap_bail "the sender's connection does not break"
 	within none_held || ktap_bail "blocks are kept for data of a link that has ended"
+	[ "$round" != stuck ] || check "a reader waits for its memory, and no block for it" runs "${PID[receiver]}"
 	stop receiver
 	ip netns exec zrsA rdma link add rxeA type rxe netdev va || ktap_bail "a new device of A"
 done
