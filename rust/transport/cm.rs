@@ -201,7 +201,6 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result<Since> {
     // The peer of an accepted link may fill blocks once it has our reply, so they are promised now.
     // The peer of a link that we make gets its promise when it has replied.
     if link.accepted && !rx.promise(false) {
-        link.transport.evict_for_peer(&pool);
         return Err(ENOBUFS);
     }
     let mut tx = link.tx.lock();

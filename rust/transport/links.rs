@@ -51,9 +51,11 @@ const GROW_NS: u64 = 100_000_000;
 /// nanoseconds.
 const UNUSED_NS: u64 = 1_000_000_000;
 
-/// How long a link does not end for another one that a peer asks for, in nanoseconds from when it
-/// was made or came up: so long its maker has for its first connect.
+/// How long a half-made link does not end for another one that a peer asks for, in nanoseconds.
 const FRESH_NS: u64 = 250_000_000;
+/// How long a link does not end to keep room for others, in nanoseconds from when it was made, came
+/// up or was used. No link takes as long to come up, so that none ends before.
+const KEPT_NS: u64 = HALF_MADE_NS;
 
 /// How long a link that a peer makes may take to come up, in nanoseconds. The connection manager's
 /// own limit is the peer's choice.
@@ -260,18 +262,10 @@ impl Transport {
     /// blocks for one. A peer that makes links faster than they can be taken down would use up all
     /// blocks of the device.
     ///
-    /// Of half-made links [`half_made::judge`] decides. Where there are no blocks, and none are
-    /// about to come back, the link that has been unused for longest ends, for a later request.
-    /// Sleeps.
+    /// Of half-made links [`half_made::judge`] decides. No link that is up ends for a request, which
+    /// anybody can make: [`Self::keep_room`] has seen to that there are blocks.
     pub(crate) fn may_make_link(&self, net: &Net, local: Ip, remote: Ip, pool: &Arc<Pool>) -> bool {
-        if !self.has_share(net, local, remote, pool) {
-            return false;
-        }
-        let fits = pool.may_promise(false);
-        if !fits {
-            self.evict_for_peer(pool);
-        }
-        fits
+        self.has_share(net, local, remote, pool) && pool.may_promise(false)
     }
 
     /// Whether `remote` and the half-made links of all leave room for another one. See
@@ -316,12 +310,32 @@ impl Transport {
         granted
     }
 
-    /// A peer's request has found no blocks in `pool`: ends an unused link for a later one, if no
-    /// blocks are about to come back.
-    pub(super) fn evict_for_peer(&self, pool: &Arc<Pool>) {
-        if !pool.returns().are_due() {
-            self.evict_idle_link(pool, FRESH_NS);
+    /// A link has come up: where it has taken the last blocks of `pool`, an unused link ends soon.
+    pub(super) fn look_for_room(self: &Arc<Self>, pool: &Pool) {
+        if !pool.may_promise(false) {
+            self.look_for_idle_in(0);
         }
+    }
+
+    /// Where all blocks of a device are promised and none are about to come back, the link that has
+    /// been unused for longest ends: so there is room for a link that a peer asks for. Not where the
+    /// last ones are a half-made link's: anybody can ask for one. Returns whether there is no room on
+    /// one of the devices of `links`. Sleeps.
+    fn keep_room(&self, links: &[Arc<Link>]) -> bool {
+        let full = |pool: &Arc<Pool>| !pool.may_promise(false) && !pool.returns().are_due();
+        let asked = |pool: &Arc<Pool>| {
+            let half_made = |l: &&Arc<Link>| l.accepted && l.state() == LinkState::Connecting;
+            let mut half_made = links.iter().filter(half_made);
+            half_made.any(|l| l.is_promised_by(pool))
+        };
+        let mut lacks = false;
+        // One link for each is enough: a pool whose link ends is full no more.
+        for pool in links.iter().filter_map(|link| link.pool()) {
+            if full(&pool) {
+                lacks |= asked(&pool) || self.evict_idle_link(&pool, KEPT_NS) != Evicted::One;
+            }
+        }
+        lacks
     }
 
     /// Adds a link that the peer makes. ENOMEM.
@@ -430,7 +444,7 @@ impl Transport {
             self.look_for_idle();
             return;
         };
-        for link in links {
+        for link in &links {
             match link.state() {
                 LinkState::Down => continue,
                 LinkState::Connecting if link.check_proof(now) => {
@@ -445,7 +459,7 @@ impl Transport {
                     }
                     continue;
                 }
-                LinkState::Up if link.accepted && self.has_too_many_since(&link) => {
+                LinkState::Up if link.accepted && self.has_too_many_since(link) => {
                     link.fail_link_lost("its peer has made too many");
                     continue;
                 }
@@ -473,6 +487,8 @@ impl Transport {
                 again = Some(ms.min(again.unwrap_or(IDLE_MS)));
             }
         }
+        let lacks_room = self.keep_room(&links);
+        drop(links);
         if let Some(ms) = again {
             self.look_for_idle_in(ms);
             return;
@@ -482,14 +498,18 @@ impl Transport {
             drop(gone);
         }
         if unused {
-            self.look_for_idle_in(params::LINK_IDLE_MS.get().clamp(IDLE_MS, UNUSED_MS));
+            let ms = match lacks_room {
+                true => IDLE_MS,
+                false => params::LINK_IDLE_MS.get().clamp(IDLE_MS, UNUSED_MS),
+            };
+            self.look_for_idle_in(ms);
         }
     }
 
     /// A pool has promised all of its blocks: ends the link on it that has been unused for longest,
-    /// so that the next link can be made. One that has been made or come up within `fresh_ns`
+    /// so that the next link can be made. One that was made, came up or was used within `kept_ns`
     /// nanoseconds stays.
-    pub(super) fn evict_idle_link(&self, pool: &Arc<Pool>, fresh_ns: u64) -> Evicted {
+    pub(super) fn evict_idle_link(&self, pool: &Arc<Pool>, kept_ns: u64) -> Evicted {
         let now = now_ns();
         let Ok(links) = self.snapshot() else {
             return Evicted::None;
@@ -499,7 +519,7 @@ impl Transport {
             .into_iter()
             .filter(|l| l.is_promised_by(pool) && l.state() != LinkState::Down)
             .filter_map(|l| Some((l.idle_for(now)?, l)))
-            .filter(|(_, l)| !l.is_younger(fresh_ns, now))
+            .filter(|(idle, l)| *idle >= kept_ns && !l.is_younger(kept_ns, now))
             .filter(|(_, l)| {
                 let delivered = l.has_delivered();
                 busy |= !delivered;

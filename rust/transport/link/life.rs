@@ -90,6 +90,9 @@ impl Link {
         self.schedule_poll();
         self.dgrams_up();
         self.transport.watch_keepalive();
+        if let Some(pool) = self.pool() {
+            self.transport.look_for_room(&pool);
+        }
         if self.accepted {
             // The peer may have made more links than it may have.
             self.transport.look_for_idle();
