@@ -17,11 +17,11 @@ use kernel::workqueue::WorkItem;
 use super::link::{Link, LinkState};
 use crate::kern::fault;
 use crate::proto::channel::Limits;
-use crate::proto::wire::{Header, Type};
+use crate::proto::wire::{Header, Refusal, Type};
 use crate::proto::{ChanId, Violation};
 
-/// The most CONNECTs that wait for the work item; the drain handles those beyond.
-const MOST: usize = 256;
+/// The most CONNECTs that wait for the work item; those beyond are refused.
+const MOST: usize = 1024;
 
 /// Work item: handles the CONNECTs.
 pub(super) const CONNECTS: u64 = 6;
@@ -35,8 +35,8 @@ pub(crate) struct ConnectRequest {
 }
 
 impl Link {
-    /// A CONNECT has arrived. Where many wait, or there is no memory for the list, it is handled at
-    /// once: the peer's other messages wait then, and soon the peer has no credit for more.
+    /// A CONNECT has arrived. Where many wait, or there is no memory for the list, it is refused as
+    /// by a full backlog, and the peer tries again: the link's other messages do not wait.
     ///
     /// Errors: malformed limits. Sleeps.
     pub(super) fn connect_arrived(self: &Arc<Self>, header: Header) -> Result<(), Violation> {
@@ -53,17 +53,21 @@ impl Link {
                 .queue
                 .enqueue::<Arc<Self>, CONNECTS>(self.clone());
         } else {
-            self.handle_connect(&request);
+            self.refuse_connect(&request, Refusal::BacklogFull);
         }
         Ok(())
+    }
+
+    fn refuse_connect(self: &Arc<Self>, request: &ConnectRequest, why: Refusal) {
+        let mut no = Header::new(Type::Reject, request.header.src, ChanId::default());
+        no.arg0 = why as u32;
+        self.reply(no.into());
     }
 
     /// Makes the connection, or refuses it. Sleeps.
     fn handle_connect(self: &Arc<Self>, request: &ConnectRequest) {
         if let Err(why) = self.transport.connect_request(self, request) {
-            let mut no = Header::new(Type::Reject, request.header.src, ChanId::default());
-            no.arg0 = why as u32;
-            self.reply(no.into());
+            self.refuse_connect(request, why);
         }
     }
 }
