@@ -10,10 +10,10 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::{Arc, ArcBorrow};
 
 use super::context::Memory;
-use super::host::{Host, State, LINKS};
+use super::host::{now_ms, Host, State, LINKS};
 use super::link::MemLink;
 use super::proof::Theirs;
-use super::side::{Life, Queues, BLOCK, RX_BLOCKS};
+use super::side::{Life, Queues, Side, BLOCK, RX_BLOCKS};
 use crate::ib::cm::{CmEvent, CmHandler, CmId, Id};
 use crate::ib::cq::Cq;
 use crate::ib::device::Device;
@@ -24,6 +24,7 @@ use crate::ib::qp::QpCaps;
 use crate::kern::errno::{EADDRINUSE, EADDRNOTAVAIL, ECONNREFUSED, ECONNRESET, ENOBUFS, EPROTO};
 use crate::params;
 use crate::proto::addr::Ip;
+use crate::proto::half_made::{self, Bounds, HalfMade, Verdict};
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::mem::link::End;
 use crate::proto::mem::status::Status;
@@ -38,7 +39,7 @@ use crate::stats::STATS;
 use crate::transport::keys::Unproved;
 
 /// The port of memory links is the one behind the port of stream links.
-fn service_port() -> u16 {
+pub(super) fn service_port() -> u16 {
     params::SERVICE_PORT.get() as u16 + 1
 }
 
@@ -305,9 +306,15 @@ impl Listener {
 /// Most links from one address that have not ended: that of a host that has restarted, and its
 /// successor. So many more may be on their way down.
 const LINKS_PER_PEER: usize = 2;
-/// Most links of all peers that have not come up, those among them that are on their way down
-/// included: the others are for peers that have proved their key, and for this host's own.
-const HALF_MADE_MOST: usize = LINKS / 4;
+/// Links that have not come up, those among them that are on their way down included: of all peers a
+/// quarter, and no more than a half while some of them end for others. So the rest is for peers that
+/// have proved their key, and for this host's own.
+const HALF_MADE: Bounds = Bounds {
+    most: LINKS / 4,
+    one: LINKS_PER_PEER,
+};
+/// How long a half-made link does not end for another request, in milliseconds.
+const FRESH_MS: u64 = 250;
 
 impl Listener {
     fn request(&self, id: CmId, private_data: &[u8], peer_qp: u32) -> Result {
@@ -358,23 +365,70 @@ impl Listener {
         result
     }
 
-    /// A new link from `remote`. If it has too many, the oldest that is not up ends. A link that is
-    /// up does not end because of a mere request. ENOBUFS.
+    /// A new link from `remote`. If it has too many, the oldest that is not up ends. Of those that
+    /// are not up [`half_made::judge`] decides. A link that is up does not end because of a mere
+    /// request. ENOBUFS, ENOMEM.
     fn enter(&self, st: &mut State, remote: Ip) -> Result<Arc<MemLink>> {
         let nodes = || st.sides.iter().flatten().filter(|s| s.end == End::Node);
         let theirs = || nodes().filter(|s| s.ip == remote);
-        let half_made = nodes().filter(|s| s.life != Life::Up && !s.was_up).count();
-        if half_made >= HALF_MADE_MOST || theirs().count() >= 2 * LINKS_PER_PEER {
+        if theirs().count() >= 2 * LINKS_PER_PEER {
             return Err(ENOBUFS);
         }
+        let mut own = None;
         if theirs().filter(|s| s.life != Life::Down).count() >= LINKS_PER_PEER {
             let begun = theirs().filter(|s| matches!(s.life, Life::Connecting | Life::Proving));
             let oldest = begun.min_by_key(|s| s.serial).map(|s| s.link.slot);
-            st.fail(oldest.ok_or(ENOBUFS)?, Status::Lost);
+            own = Some(oldest.ok_or(ENOBUFS)?);
+        }
+        self.judge(st, remote)?;
+        if let Some(slot) = own {
+            st.fail(slot, Status::Lost);
         }
         let entered = st.enter(&self.host, End::Node, remote);
         let slot = entered.map_err(|_| ENOBUFS)?;
         st.side(slot).map(|s| s.link.clone()).ok_or(ENOBUFS)
+    }
+
+    /// Whether the half-made links leave room for another one, of `remote`; one may end for it.
+    /// ENOBUFS, ENOMEM.
+    fn judge(&self, st: &mut State, remote: Ip) -> Result {
+        let half = |ip, ends| HalfMade {
+            net: half_made::network_of(ip),
+            ip,
+            // Links to several addresses of a host are not told apart.
+            to: Ip::ANY,
+            ends,
+        };
+        let mut begun = KVec::with_capacity(st.sides.len(), GFP_KERNEL)?;
+        let sides = st.sides.iter().flatten();
+        for s in sides.filter(|s| s.end == End::Node && s.life != Life::Up && !s.was_up) {
+            // The oldest first.
+            let at = begun.iter().position(|b: &(u64, usize)| b.0 > s.serial);
+            let at = at.unwrap_or(begun.len());
+            let entered = begun.insert_within_capacity(at, (s.serial, s.link.slot));
+            entered.map_err(|_| ENOMEM)?;
+        }
+        // Those that end for others are gone soon; until then they count.
+        if begun.len() >= 2 * HALF_MADE.most {
+            return Err(ENOBUFS);
+        }
+        let mut links = KVec::with_capacity(begun.len(), GFP_KERNEL)?;
+        for &(_, slot) in &begun {
+            if let Some(s) = st.side(slot) {
+                links.push(half(s.ip, s.life == Life::Down), GFP_KERNEL)?;
+            }
+        }
+        let verdict = half_made::judge(&links, &half(remote, false), HALF_MADE);
+        let (end, granted) = match verdict {
+            Verdict::Granted(end) => (end, true),
+            Verdict::Refused(end) => (end, false),
+        };
+        let end = end.and_then(|i| begun.get(i)).map(|b| b.1);
+        let fresh = |s: &Side| now_ms().saturating_sub(s.begun_ms) < FRESH_MS;
+        if let Some(slot) = end.filter(|at| granted || st.side(*at).is_some_and(|s| !fresh(s))) {
+            st.fail(slot, Status::Lost);
+        }
+        granted.then_some(()).ok_or(ENOBUFS)
     }
 
     fn admit(

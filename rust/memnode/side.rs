@@ -220,7 +220,7 @@ pub(super) struct Side {
     /// Asks that the peer does not take.
     queue_stall: Stall,
     /// When the link was begun.
-    begun_ms: u64,
+    pub(super) begun_ms: u64,
     /// When the peer was last heard.
     pub(super) heard_ms: u64,
     pub(super) asked_ms: Option<u64>,

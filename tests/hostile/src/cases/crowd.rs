@@ -5,22 +5,33 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use zrs_core::wire::Role;
 
 use super::{ensure, slow, Case};
-use crate::peer::{hello, Peer};
-use crate::world::{Outcome, World};
+use crate::mem_peer::Victim;
+use crate::peer::{hello, said, Peer};
+use crate::verbs;
+use crate::world::{Outcome, World, SERVICE};
 
-/// Addresses of the second network.
+/// Addresses of the second network that ask for links.
 const ADDRESSES: u32 = 24;
+/// The same for memory links: twice as many are more than may be half made.
+const MEMORY_ADDRESSES: u32 = 40;
 
 /// Requests that find no blocks.
 const REFUSED: u32 = 6;
 
-/// Address number `n` of the second network.
+/// Address `n` of the second network.
+fn second(w: &World, n: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits((w.local.to_bits() & 0xffff_ff00) + 256 + n)
+}
+
+/// The address number `n` of those that ask for links.
 fn stranger(w: &World, n: u32) -> Ipv4Addr {
-    let net = (w.local.to_bits() & 0xffff_ff00) + 256;
-    Ipv4Addr::from_bits(net + 1 + n % ADDRESSES)
+    second(w, 1 + n % ADDRESSES)
 }
 
 /// A link from `ip`; `ErrorKind::ConnectionRefused` if it is refused.
@@ -90,7 +101,79 @@ fn refused_early(w: &mut World) -> Outcome {
     Ok(())
 }
 
+/// Links without channels have all blocks but those that are kept for one link more: requests, which
+/// anybody can make, take these and end no link that is up.
+fn unused_stay(w: &mut World) -> Outcome {
+    let _victim = w.listen()?;
+    let mut peers = Vec::new();
+    for n in 0..ADDRESSES {
+        match link_from(w, stranger(w, n)) {
+            Ok(peer) => peers.push(peer),
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => break,
+            Err(e) => return Err(e),
+        }
+    }
+    // The one that has been unused for longest ends, so that there is room for another one: after
+    // five seconds, and again for the next one.
+    let limit = w.limit(2);
+    let kept = |peers: &mut Vec<Peer>| peers.retain_mut(|p| p.alive(limit).is_ok());
+    let end = Instant::now() + w.limit(20);
+    let mut room = loop {
+        thread::sleep(Duration::from_millis(300));
+        match link_from(w, w.other) {
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused && Instant::now() < end => {}
+            result => break result?,
+        }
+    };
+    thread::sleep(Duration::from_secs(8));
+    kept(&mut peers);
+    let up = peers.len();
+    ensure(up >= 2, "not even two links stay")?;
+    // Longer than unused links stay where there is no room.
+    let mut asked = Vec::new();
+    for round in 0..16 {
+        for n in 0..ADDRESSES {
+            let from = SocketAddrV4::new(stranger(w, round + n), w.source().port());
+            asked.push(Peer::ask(from, w.service(), &hello().encode(), 0)?);
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
+    kept(&mut peers);
+    let what = format!("{} of {up} links have ended for requests", up - peers.len());
+    ensure(peers.len() == up, &what)?;
+    room.alive(w.limit(10))
+}
+
+/// As [`half_made`], for memory links, of which 64 may be half made.
+fn half_made_for_memory(w: &mut World) -> Outcome {
+    let _node = Victim::new(w, 1 << 20)?;
+    let to = SocketAddrV4::new(w.victim, SERVICE + 1);
+    let data = hello().encode_for(Role::Memory);
+    let end = Instant::now() + w.limit(20);
+    let mut asked = VecDeque::new();
+    loop {
+        for n in 0..2 * MEMORY_ADDRESSES {
+            let ip = second(w, 1 + n % MEMORY_ADDRESSES);
+            let from = SocketAddrV4::new(ip, w.source().port());
+            asked.push_back(Peer::ask(from, to, &data, 0)?);
+        }
+        let from = SocketAddrV4::new(w.other, w.source().port());
+        let peer = Peer::ask(from, to, &data, 16)?;
+        match peer.event(w.limit(10))? {
+            Some(event) if event.kind == verbs::ESTABLISHED => return Ok(()),
+            Some(event) if event.kind == verbs::REJECTED && Instant::now() < end => {
+                let old = asked.len().saturating_sub(6 * MEMORY_ADDRESSES as usize);
+                asked.drain(..old);
+            }
+            Some(event) => return Err(said(&format!("event {}", event.kind))),
+            None => return Err(ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
 pub const CASES: &[Case] = &[
+    slow("named/crowd-memory", half_made_for_memory),
+    slow("named/crowd-unused-stay", unused_stay),
     slow("named/crowd-refused-early", refused_early),
     slow("named/crowd-half-made", half_made),
 ];
