@@ -32,6 +32,7 @@ mod life;
 pub mod msg;
 pub mod opt;
 pub mod pipe;
+pub mod reach;
 pub mod tcp;
 pub mod udp;
 mod v6;

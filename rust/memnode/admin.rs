@@ -12,7 +12,7 @@ use kernel::time::{delay::fsleep, Delta};
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::broker::HostBroker;
-use super::cm::Listener;
+use super::cm::{service_port, Listener};
 use super::context::{HostRef, Memory};
 use super::host::{errno_of, Call, Host};
 use super::node::{Offer, Served};
@@ -25,9 +25,10 @@ use crate::kern::errno::EADDRINUSE;
 use crate::kern::folios::MemfdPages;
 use crate::kern::net::Net;
 use crate::kern::regfile;
+use crate::kern::sock::reach;
 use crate::kern::task;
 use crate::kern::wait::WaitQueue;
-use crate::proto::addr::Ip;
+use crate::proto::addr::{Addr, Ip};
 use crate::proto::mem::admission::Admission;
 use crate::proto::mem::broker::{Rule, GIVEN};
 use crate::proto::mem::id::{Key, NodeId, StorageId};
@@ -312,6 +313,18 @@ fn list_nodes(memory: &Arc<Memory>, net: &Net, n: &mut zrs_ioc_mem_nodes) -> Res
     Ok(())
 }
 
+/// Whether the task may reach the hosts of `node` and `via`, as its sockets may. EPERM; the errors
+/// of [`reach::may_reach`]. Sleeps.
+fn may_reach(memory: &Memory, net: &Net, node: NodeId, via: Option<NodeId>) -> Result {
+    for node in [Some(node), via].into_iter().flatten() {
+        let ip = memory.resolve(net, node);
+        if let Some(ip) = ip.filter(|ip| !net.is_own(ip.v6(), ip.scope())) {
+            reach::may_reach(Addr::new(ip, service_port()).into())?;
+        }
+    }
+    Ok(())
+}
+
 fn alloc(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
     let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<zrs_ioc_mem_alloc>());
     let (mut reader, mut writer) = slice.reader_writer();
@@ -336,6 +349,7 @@ fn alloc(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
     let node = node_of(&a.node).qualified(memory.own_domain(&net));
     let keep = a.flags & ZRS_MEM_KEEP != 0;
     let via = broker_of(a.flags, &a.via)?.map(|via| via.qualified(memory.own_domain(&net)));
+    may_reach(memory, &net, node, via)?;
     let h = MemHeader {
         flags: if keep { FLAG_KEEP } else { 0 } | via.map_or(0, |_| FLAG_VIA),
         addr: a.va,
@@ -414,6 +428,8 @@ fn open(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
     if storage.key.gen == 0 || storage.va.checked_add(storage.len).is_none() {
         return Err(EINVAL);
     }
+    let via = broker_of(o.flags, &o.via)?.map(|via| via.qualified(memory.own_domain(&net)));
+    may_reach(memory, &net, node, via)?;
     let h = MemHeader {
         key: storage.key,
         node,
@@ -437,7 +453,7 @@ fn open(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
     let file = RegionFile {
         host,
         node,
-        via: broker_of(o.flags, &o.via)?.map(|via| via.qualified(memory.own_domain(&net))),
+        via,
         storage,
         rights,
         owned: false,
