@@ -442,14 +442,14 @@ impl Dgrams {
         }
     }
 
-    /// The peer of `link` says whether its `port` is open.
-    pub(super) fn port_answered(&self, link: &Link, port: u16, state: PortState) {
+    /// The peer of `link` says whether its port `ports.dst` is open for ours.
+    pub(super) fn port_answered(&self, link: &Link, ports: Ports, state: PortState) {
         let open = match state {
             PortState::Open => true,
             PortState::Closed => false,
             PortState::Unknown(_) => return,
         };
         let mut destinations = self.destinations.lock();
-        destinations.answered(&ends(link), port, open, now_ns());
+        destinations.answered(&ends(link), ports, open, now_ns());
     }
 }

@@ -200,7 +200,7 @@ impl DgramReceiver for Dgrams {
                 sock.not_taken(from, ECONNREFUSED);
             }
         }
-        self.port_answered(link, ports.src, state);
+        self.port_answered(link, ports.reversed(), state);
     }
 
     fn changed(&self, link: &Arc<Link>, change: Change) {

@@ -281,10 +281,13 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Destinations<S> {
     }
 
     /// A datagram has come by RDMA from the destination of `path`, to the port of `path`. `hash`
-    /// as in [`Sent`].
+    /// as in [`Sent`]. It may have come long ago: a path that has failed since is left to UDP.
     pub fn heard(&mut self, path: Path, hash: u32, now: u64) {
         if let Some(entry) = self.entry(path, hash, now) {
-            entry.state = State::Rdma;
+            match entry.state {
+                State::Udp(until) if now < until => {}
+                _ => entry.state = State::Rdma,
+            }
         }
     }
 
@@ -320,13 +323,11 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Destinations<S> {
         probes
     }
 
-    /// The link cannot be made, or carries no datagrams: there is no ZRS.
+    /// The link cannot be made, or carries no datagrams: there is no ZRS, or no room for the link.
     pub fn no_link(&mut self, link: &Ends, now: u64) {
-        if self.tried == 0 {
-            return;
-        }
         self.each(|entry| {
-            if link.carries(&entry.path) && entry.is_tried() {
+            let answers = entry.path.port != 0 && entry.state == State::Rdma;
+            if link.carries(&entry.path) && (entry.is_tried() || answers) {
                 let doubled = 1_u64.checked_shl(entry.failures).unwrap_or(u64::MAX);
                 let time = REFUSED_NS.saturating_mul(doubled).min(REFUSED_MAX_NS);
                 entry.failures = entry.failures.saturating_add(1);
@@ -354,11 +355,12 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Destinations<S> {
         });
     }
 
-    /// The host at the other end of the link says whether a socket of ZRS has `port`: the answer to
-    /// a probe, or to a datagram.
-    pub fn answered(&mut self, link: &Ends, port: u16, open: bool, now: u64) {
+    /// The host at the other end of the link says whether a socket of ZRS has the port `ports.dst`:
+    /// the answer to a probe, or to a datagram, of our port `ports.src`.
+    pub fn answered(&mut self, link: &Ends, ports: Ports, open: bool, now: u64) {
         self.each(|entry| {
-            if !link.carries(&entry.path) || entry.path.to.port != port {
+            let ours = [0, ports.src].contains(&entry.path.port);
+            if !link.carries(&entry.path) || entry.path.to.port != ports.dst || !ours {
                 return;
             }
             match (entry.state, open) {

@@ -70,7 +70,10 @@ impl Link {
                 let tx = &mut *self.tx.lock();
                 match &mut tx.dgrams.backlog {
                     // The link has dropped its backlog already.
-                    _ if tx.state == LinkState::Down => held.take(),
+                    _ if tx.state == LinkState::Down => {
+                        tx.dgrams.stall.give_up();
+                        held.take()
+                    }
                     Some(backlog) => match backlog.evict(len) {
                         Some(evicted) => {
                             tx.dgrams.stall.give_up();

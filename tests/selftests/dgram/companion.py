@@ -493,7 +493,9 @@ def clients():
         for _ in range(3):
             there.sendto(b"a", client)
     holds("each has its answers", all(s.recv(10) == b"a" for s in met))
-    check("no links", links("B") - before, 0)
+    # One of the cases before may end.
+    made = links("B") - before
+    holds("no links", made <= 0, made)
     for s in met[:100]:
         for n in range(20):
             there.sendto(b"b", s.getsockname())

@@ -66,6 +66,15 @@ fn probed(c: &mut Cache, n: u16) -> Vec<u16> {
         .collect()
 }
 
+/// Host `n` says whether it has the port, to the port that asks.
+fn answered(c: &mut Cache, n: u16, port: u16, open: bool, now: u64) {
+    let ports = Ports {
+        dst: port,
+        src: PORT,
+    };
+    c.answered(&link(n), ports, open, now);
+}
+
 /// Sends until the destination is tried; how many datagrams that took.
 fn until_tried(c: &mut Cache, to: Addr, now: u64) -> u32 {
     (1..100)
@@ -94,17 +103,17 @@ fn tried_probed_and_reached() {
     assert_eq!(probed(&mut c, 1), [TO]);
     assert!(probed(&mut c, 1).is_empty(), "once");
     assert_eq!(send(&mut c, to, 1, 2), Route::Udp);
-    c.answered(&link(1), TO + 1, true, 2);
+    answered(&mut c, 1, TO + 1, true, 2);
     assert_eq!(send(&mut c, to, 1, 2), Route::Udp);
-    c.answered(&link(1), TO, true, 3);
+    answered(&mut c, 1, TO, true, 3);
     assert_eq!(send(&mut c, to, 1, 4), Route::Rdma);
     assert_eq!(c.tried(), 0);
     // The port is closed.
-    c.answered(&link(1), TO, false, 5);
+    answered(&mut c, 1, TO, false, 5);
     assert_eq!(until_tried(&mut c, to, 5 + LOST_NS - 1), 0);
     assert_eq!(until_tried(&mut c, to, 5 + LOST_NS), DATAGRAMS);
     probed(&mut c, 1);
-    c.answered(&link(1), TO, true, 6);
+    answered(&mut c, 1, TO, true, 6);
     c.link_lost(&link(1), 7);
     assert_eq!(send(&mut c, to, 1, 8), Route::Udp);
 }
@@ -147,7 +156,7 @@ fn paths_are_those_of_an_own_address() {
         assert_eq!(c.route(&s, 0, || true), Route::UdpAndTry);
     }
     assert_eq!(probed(&mut c, 1), [TO]);
-    c.answered(&link(1), TO, true, 1);
+    answered(&mut c, 1, TO, true, 1);
     let route = |c: &mut Cache, from| {
         let path = path(from);
         c.route(
@@ -204,16 +213,47 @@ fn an_answer_goes_by_the_way_of_the_question() {
     };
     assert_eq!(c.route(&other, 2, || true), Route::Udp);
     assert_eq!(c.tried(), 0);
-    // The port is closed, or the link lost, until something comes once more.
-    c.answered(&link(1), TO, false, 3);
-    assert_eq!(send(&mut c, to, 1, 4), Route::Udp);
-    c.heard(heard, hash(to), 5);
-    assert_eq!(send(&mut c, to, 1, 6), Route::Answer);
-    c.link_lost(&link(1), 7);
-    assert_eq!(send(&mut c, to, 1, 8), Route::Udp);
-    c.heard(heard, hash(to), 9);
-    c.path_lost(&heard, 10);
-    assert_eq!(send(&mut c, to, 1, 11), Route::Udp);
+    // The answer to another port's probe does not concern it.
+    let of_other = Ports {
+        dst: TO,
+        src: PORT + 1,
+    };
+    c.answered(&link(1), of_other, false, 3);
+    assert_eq!(send(&mut c, to, 1, 3), Route::Answer);
+    // The port is closed, or the link lost or refused: what has come before ends that no sooner.
+    let refusals: [fn(&mut Cache, u64) -> u64; 4] = [
+        |c, now| {
+            answered(c, 1, TO, false, now);
+            LOST_NS
+        },
+        |c, now| {
+            c.link_lost(&link(1), now);
+            LOST_NS
+        },
+        |c, now| {
+            let heard = Path {
+                port: PORT,
+                ..sent(Addr::new(host(1), TO), 1).path
+            };
+            c.path_lost(&heard, now);
+            LOST_NS
+        },
+        |c, now| {
+            c.no_link(&link(1), now);
+            REFUSED_NS
+        },
+    ];
+    let mut now = 4;
+    for refuse in refusals {
+        let time = refuse(&mut c, now);
+        assert_eq!(send(&mut c, to, 1, now), Route::Udp);
+        c.heard(heard, hash(to), now + time - 1);
+        assert_eq!(send(&mut c, to, 1, now + time - 1), Route::Udp);
+        now += time;
+        c.heard(heard, hash(to), now);
+        assert_eq!(send(&mut c, to, 1, now), Route::Answer);
+    }
+    assert_eq!(c.tried(), 0);
 }
 
 // rows: Z7
@@ -269,7 +309,7 @@ fn hosts_without_zrs_are_tried_less_and_less() {
     // ZRS came, but not to that port.
     assert_eq!(until_tried(&mut c, to, now), DATAGRAMS);
     probed(&mut c, 1);
-    c.answered(&link(1), TO, false, now);
+    answered(&mut c, 1, TO, false, now);
     assert_eq!(until_tried(&mut c, to, now + REFUSED_NS - 1), 0);
     assert_eq!(until_tried(&mut c, to, now + REFUSED_NS), DATAGRAMS);
 }
@@ -283,7 +323,7 @@ fn the_least_recently_used_is_forgotten() {
     for n in 0..all {
         until_tried(&mut c, at(n), n.into());
         probed(&mut c, n);
-        c.answered(&link(n), TO, true, n.into());
+        answered(&mut c, n, TO, true, n.into());
     }
     assert_eq!(send(&mut c, at(0), 1, 100), Route::Rdma);
     assert_eq!(send(&mut c, at(all), 1, 101), Route::Udp);
@@ -368,7 +408,7 @@ proptest! {
                 }
                 _ => {
                     let open = op == 5;
-                    c.answered(&link(h), p, open, now);
+                    answered(&mut c, h, p, open, now);
                     if let Some(known) = model.get_mut(&(h, p)) {
                         *known = match (*known, open) {
                             (Known::Probing, true) => Known::Rdma,

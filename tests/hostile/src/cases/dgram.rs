@@ -15,6 +15,7 @@ use rustix::net;
 use zrs::DgramInfo;
 use zrs_core::dgram::wire::{Body, DgramHeader, Fragment, Message, PortState, Ports, FEATURE};
 use zrs_core::wire::{Hello, Type, HEADER_LEN};
+use zrs_sys::sock::set_dgram_udp;
 use zrs_sys::{Area, Device};
 
 use super::{ensure, whole, Case};
@@ -36,8 +37,16 @@ fn with_datagrams() -> Hello {
 
 /// A datagram socket of the module's host, connected to us, and the ports of a datagram to it.
 fn target(w: &World) -> io::Result<(UdpSocket, Ports)> {
+    connected(w, false)
+}
+
+/// As [`target`]; `udp`: with a UDP socket inside.
+fn connected(w: &World, udp: bool) -> io::Result<(UdpSocket, Ports)> {
     let make = || Device::open()?.socket(AF_INET, SOCK_DGRAM, 0);
     let socket = UdpSocket::from(in_net(&w.net, make)?);
+    if udp {
+        in_net(&w.net, || set_dgram_udp(socket.as_fd()))?;
+    }
     socket.connect((w.local, OURS))?;
     socket.set_read_timeout(Some(w.limit(10)))?;
     let ports = Ports {
@@ -301,12 +310,17 @@ fn closed_ports(w: &mut World) -> Outcome {
     ensure(peer.dgrams.iter().all(refused), "another answer")
 }
 
-/// A probe is answered, with the state of the port.
+/// A probe is answered, with the state of the port: open if its socket has it in UDP, too.
 fn probes(w: &mut World) -> Outcome {
-    let (_socket, ports) = target(w)?;
+    let (_alone, alone) = target(w)?;
+    let (_both, both) = connected(w, true)?;
     let mut peer = w.link_as(with_datagrams(), true)?;
-    let other = Ports { dst: 1, ..ports };
-    for (ports, state) in [(ports, PortState::Open), (other, PortState::Closed)] {
+    let nobody = Ports { dst: 1, ..both };
+    for (ports, state) in [
+        (both, PortState::Open),
+        (alone, PortState::Closed),
+        (nobody, PortState::Closed),
+    ] {
         let body = Body::Probe(ports);
         let link_credit = 0;
         peer.send(Message::Dgram(DgramHeader { link_credit, body }), &[])?;
