@@ -25,8 +25,10 @@ use crate::proto::mem::directory::{Directory, Entry, NoEntry, ENTRIES_MAX};
 use crate::proto::mem::id::NodeId;
 use crate::transport::peers::Peers;
 
-/// How long a host without open regions and nodes stays, in nanoseconds.
+/// How long a host without open regions and nodes stays, in nanoseconds,
 const LINGER_NS: u64 = 1_000_000_000;
+/// and if its broker has given regions.
+const LINGER_BROKER_NS: u64 = 60_000_000_000;
 
 /// The directory of a namespace.
 struct NetDirectory {
@@ -229,11 +231,13 @@ impl Memory {
     }
 
     /// Takes `host` off the list if it was not used for a while; the caller stops it then.
-    pub(super) fn take_idle(&self, host: &Arc<Host>) -> bool {
+    /// `regions`: its broker has given some.
+    pub(super) fn take_idle(&self, host: &Arc<Host>, regions: bool) -> bool {
+        let linger = if regions { LINGER_BROKER_NS } else { LINGER_NS };
         let mut hosts = self.hosts.lock();
         let idle = |u: &HostUse| {
             let since = now_ns().saturating_sub(u.idle_since);
-            Arc::ptr_eq(&u.host, host) && u.users == 0 && since >= LINGER_NS
+            Arc::ptr_eq(&u.host, host) && u.users == 0 && since >= linger
         };
         match hosts.iter().position(idle) {
             Some(at) => hosts.remove(at).is_ok(),

@@ -399,13 +399,17 @@ impl WorkItem<TICK> for Host {
     type Pointer = Arc<Host>;
 
     fn run(host: Arc<Host>) {
-        let left = host.with(|st| {
+        let (errands, regions) = host.with(|st| {
             st.look_at_times(&host);
             let broker = st.broker.as_ref();
-            st.errands.any(now_ms()) || broker.is_some_and(|b| b.has_regions())
+            (
+                st.errands.any(now_ms()),
+                broker.is_some_and(|b| b.has_regions()),
+            )
         });
-        // The last user has left its errands before it is gone, and its regions to the broker.
-        if !left && host.memory.take_idle(&host) {
+        // The last user has left its errands before it is gone. The broker's regions wait for its
+        // next daemon: not for long, as they keep the network namespace.
+        if !errands && host.memory.take_idle(&host, regions) {
             host.wind_up();
             return;
         }
