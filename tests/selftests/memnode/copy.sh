@@ -10,6 +10,16 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../../lib/memnode.sh"
 
+# more NAME TEXT COUNT: it says that more often than COUNT times.
+more() {
+	local _
+	for _ in $(seq 1 $((400 * PATIENCE))); do
+		[ "$(grep -c "$2" "$TMP/$1")" -le "$3" ] || return 0
+		nap 0.05
+	done
+	return 1
+}
+
 ktap_start
 here=$(dirname "$0")
 nodes_up || ktap_bail "three hosts and two nodes"
@@ -30,6 +40,16 @@ for _ in 1 2 3 4; do A zrs mem cp "$r" "$c" >/dev/null 2>"$TMP/err" || ktap_fail
 through=$(($(passed) - before)) most=$(may_pass $((4 * 5000123)))
 ktap_say "through the requester for four more: $through bytes, of $most"
 check "no more than 320 KiB a GiB pass it" [ "$through" -le "$most" ]
+start copier A copying python3 "$here/copier.py" "$r" "$c" || ktap_bail "copies"
+before=$(grep -c copying "$TMP/copier") pinned=0
+for _ in $(seq 20); do
+	n=$(zrs stats --json | jq .pages_pinned)
+	[ "$n" -le "$pinned" ] || pinned=$n
+	nap 0.02
+done
+check_eq "pages of programs that are pinned while copies run" 0 "$pinned"
+check "which go on" more copier copying "$before"
+stop copier
 check "the copy is read" A zrs mem get "$c" "$TMP/copy"
 check_eq "and right" "$want" "$(sum "$TMP/copy")"
 check "by relay" A zrs mem cp --relay "$r" "$c"

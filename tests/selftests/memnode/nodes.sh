@@ -54,6 +54,7 @@ start waiter B "" zrs mem drain 1:4 --wait
 A zrs mem free "$s"
 check_ended "drain --wait ends with its last region" waiter
 check "undo" B zrs mem drain 1:4 --undo
+check_lines B python3 "$(dirname "$0")/serve.py" drained 9
 s=$(A zrs mem alloc 1:4 1M) || ktap_bail "alloc"
 check_fails "drain, of another host's node" "no host serves this node" B zrs mem drain 1:2
 stop node4 TERM

@@ -176,6 +176,15 @@ check("until a completion is taken", poll.poll(0) == [(small, select.POLLOUT)])
 check("and takes one then", submit(small, sqes[5]) == 1)
 completions(small, 4)
 os.close(small)
+if os.geteuid() == 0:
+    large, most = queue(4096), 4096
+    sqes = [sqe(READ, one_fd, n, back.at + n, 1, n) for n in range(most)]
+    check("the largest queue takes all", submit(large, *sqes) == most)
+    refused("and no more", errno.EAGAIN, submit, large, sqes[0])
+    done, _ = completions(large, most)
+    right = all(res == (1, 1) for res in done.values()) and back.bytes()[:most] == data[:most]
+    check("each is done", len(done) == most and right)
+    os.close(large)
 
 # Refused.
 refused("a queue of no entries", errno.EINVAL, queue, 0)

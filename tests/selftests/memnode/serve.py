@@ -1,17 +1,23 @@
 #!/usr/bin/python3
 """Nodes as the command zrs does not serve them.
   serve.py huge NODE       of huge pages, from the middle of one on; says "serving", and serves until it is killed
+  serve.py drained NODE    poll() says so when it is drained: when it takes no regions and has none
   serve.py together COUNT  as many at once, by threads, again and again, and when the host of earlier ones is about to end
 (NODE: number of the node in domain 1)
 """
 import errno
 import fcntl
 import os
+import select
 import signal
 import struct
+import subprocess
 import sys
 import threading
 import time
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from hosts import PATIENCE
 
 SERVE, OPEN_TO_ALL = 1 << 30 | 72 << 16 | 0xE7 << 8 | 0x10, 1
 HUGE, PAGE, ROUNDS = 2 << 20, 4096, 12
@@ -32,6 +38,23 @@ if sys.argv[1] == "huge":
 
 memory = os.memfd_create("node")
 os.ftruncate(memory, PAGE)
+if sys.argv[1] == "drained":
+    def zrs(*args):
+        return subprocess.run(["zrs", "mem", *args], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+    name = f"1:{sys.argv[2]}"
+    served = serve(int(sys.argv[2]), memory, 0, PAGE)
+    poll = select.poll()
+    poll.register(served, select.POLLPRI)
+    seen = [poll.poll(0)]
+    region = zrs("alloc", name, str(PAGE))
+    zrs("drain", name)
+    seen.append(poll.poll(100))
+    threading.Timer(0.5, zrs, ("free", region)).start()
+    said = poll.poll(20000 * PATIENCE)
+    print("ok - no POLLPRI before" if seen == [[], []] else f"not ok - before: {seen}")
+    print("ok - POLLPRI when it is drained" if said == [(served, select.POLLPRI)] else f"not ok - drained: {said}")
+    sys.exit(0)
 found = set()
 
 
