@@ -42,9 +42,11 @@ impl Allocator<'_> {
 /// The bytes of a file.
 #[derive(Default)]
 pub struct Contents {
-    /// At least `size` bytes, those behind are zero; none for an empty file.
+    /// At least `size` bytes, those behind are zero unless `soiled`; none for an empty file.
     region: Option<Region>,
     size: u64,
+    /// A write or copy has failed that may have written behind the end.
+    soiled: bool,
     /// The rights of a region that was not allocated here.
     rights: Option<Rights>,
     passing: Option<Passing>,
@@ -88,7 +90,7 @@ impl Contents {
 
     /// The file ends: frees its region.
     pub fn free(&mut self) -> io::Result<()> {
-        self.size = 0;
+        (self.size, self.soiled) = (0, false);
         self.rights = None;
         let old = self.region.take();
         self.retire(old)
@@ -174,6 +176,7 @@ impl Contents {
         }
         let old = self.region.replace(new);
         self.rights = None;
+        self.soiled = false;
         // The bytes are in the new one; the node frees an old one that it could not free now with the
         // descriptor.
         self.retire(old).or(Ok(()))
@@ -183,7 +186,11 @@ impl Contents {
     fn reserve(&mut self, at: &Allocator<'_>, end: u64, all: u64) -> io::Result<()> {
         let have = self.region.as_ref().map_or(0, Region::len);
         if end <= have {
-            return Ok(());
+            return match self.soiled && end > self.size {
+                // What shows between the old end and the new bytes has to be zero.
+                true => self.replace(at, have, self.size),
+                false => Ok(()),
+            };
         }
         let wanted = all.max(end);
         let ample = if all > end {
@@ -243,7 +250,9 @@ impl Contents {
             .ok_or(io::ErrorKind::FileTooLarge)?;
         self.reserve(at, end, end)?;
         if let Some(region) = &self.region {
-            region.write_all_at(data, off)?;
+            let wrote = region.write_all_at(data, off);
+            self.soiled |= wrote.is_err() && end > self.size;
+            wrote?;
         }
         self.size = self.size.max(end);
         Ok(())
@@ -269,9 +278,8 @@ impl Contents {
         let Some(target) = &self.region else {
             return Ok(0);
         };
-        let copied = mem::copy(source, from_off, target, off, n)?;
-        self.size = self.size.max(off + copied);
-        Ok(copied)
+        let copied = mem::copy(source, from_off, target, off, n);
+        self.grown(off, end, copied)
     }
 
     /// The same within the file.
@@ -291,9 +299,17 @@ impl Contents {
         let Some(region) = &self.region else {
             return Ok(0);
         };
-        let copied = mem::copy(region, from_off, region, off, n)?;
-        self.size = self.size.max(off + copied);
-        Ok(copied)
+        let copied = mem::copy(region, from_off, region, off, n);
+        self.grown(off, end, copied)
+    }
+
+    /// A copy to the bytes from `off` to `end` is over.
+    fn grown(&mut self, off: u64, end: u64, copied: io::Result<u64>) -> io::Result<u64> {
+        // Behind what has landed for sure, more may have landed.
+        let landed = copied.as_ref().map_or(0, |n| off + n);
+        self.soiled |= landed < end && end > self.size;
+        self.size = self.size.max(landed);
+        copied
     }
 
     /// The storage id of the region.
