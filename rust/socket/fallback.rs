@@ -470,6 +470,10 @@ impl Sock {
         if let Some(why) = why {
             let peer = self.peer(remote);
             self.ctx.known.lock().confirm(peer, why, task::now_ns());
+            // A link that has come up just before has had nothing to be forgotten.
+            if self.ctx.transport.has_link_to(&self.net, None, remote.ip) {
+                self.ctx.peer_has_zrs(&self.net, remote.ip);
+            }
         }
     }
 
