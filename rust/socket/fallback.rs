@@ -35,6 +35,7 @@ use crate::proto::fallback::{after_failure, Answer, Cache, EndedBy, Entry, Peer,
 use crate::proto::options::{is_tcp_only, SOL_IP};
 use crate::proto::readiness::Phase;
 use crate::proto::rules::{Action, Call};
+use crate::transport::context::Acceptor;
 use crate::transport::link::LinkState;
 use crate::transport::links::Asker;
 
@@ -472,7 +473,7 @@ impl Sock {
             self.ctx.known.lock().confirm(peer, why, task::now_ns());
             // A link that has come up just before has had nothing to be forgotten.
             if self.ctx.transport.has_link_to(&self.net, None, remote.ip) {
-                self.ctx.peer_has_zrs(&self.net, remote.ip);
+                Acceptor::peer_has_zrs(&*self.ctx, &self.net, remote.ip);
             }
         }
     }

@@ -95,7 +95,7 @@ struct zrs_ioc_stats {
 	__u64 rx_bytes;		/* n: payload delivered to programs */
 	__u64 tx_copied;	/* of tx_bytes: copied by the CPU */
 	__u64 rx_copied;	/* copied to programs by the CPU, MSG_PEEK too */
-	__u64 rx_spilled;	/* copied out of shared blocks before a read, or in one that waits for memory */
+	__u64 rx_spilled;	/* copied out of shared blocks before the copy to the program */
 	__u64 work_requests;	/* work requests posted, receives apart */
 	__u64 recv_requests;	/* receive work requests posted */
 	__u64 completions;	/* completions taken */
