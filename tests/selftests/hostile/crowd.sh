@@ -6,7 +6,7 @@
 # rows: B9 B11 E5
 # debug: full
 # params: blocks=192 link_credit=32
-# timeout: 120
+# timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../../lib/hostile.sh"
