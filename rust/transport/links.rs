@@ -328,11 +328,15 @@ impl Transport {
             let mut half_made = links.iter().filter(half_made);
             half_made.any(|l| l.is_promised_by(pool))
         };
-        let mut lacks = false;
-        // One link for each is enough: a pool whose link ends is full no more.
+        let (mut lacks, mut pools) = (false, KVec::<Arc<Pool>>::new());
         for pool in links.iter().filter_map(|link| link.pool()) {
-            if full(&pool) {
+            let is_new = !pools.iter().any(|p| Arc::ptr_eq(p, &pool));
+            if is_new && full(&pool) {
                 lacks |= asked(&pool) || self.evict_idle_link(&pool, KEPT_NS) != Evicted::One;
+            }
+            // Without memory a pool is looked at once more.
+            if is_new {
+                let _ = pools.push(pool, GFP_KERNEL);
             }
         }
         lacks
