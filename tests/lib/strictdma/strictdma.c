@@ -12,7 +12,6 @@
  * Mappings by scatterlist are those of user space's memory regions, whose pages
  * Soft-RoCE takes from the scatterlist: they get addresses, and no bounce pages.
  */
-#include <linux/delay.h>
 #include <linux/dma-map-ops.h>
 #include <linux/dma-mapping.h>
 #include <linux/err.h>
@@ -72,10 +71,6 @@ MODULE_PARM_DESC(mapped_now, "mappings with bounce pages now");
 static bool coherent;
 module_param(coherent, bool, 0444);
 MODULE_PARM_DESC(coherent, "no bounce pages, nothing to synchronize");
-
-static unsigned int late_us;
-module_param(late_us, uint, 0644);
-MODULE_PARM_DESC(late_us, "microseconds before the device's data gets back when a mapping is undone");
 
 #define mistake(fmt, ...)                                            \
 	do {                                                         \
@@ -238,10 +233,8 @@ static void unmap_phys(struct device *dev, dma_addr_t addr, size_t size,
 			size, &addr, dir);
 		return;
 	}
-	if (m->pages && writes(dir) && !(attrs & DMA_ATTR_SKIP_CPU_SYNC)) {
-		udelay(min_t(unsigned int, late_us, 1000));
+	if (m->pages && writes(dir) && !(attrs & DMA_ATTR_SKIP_CPU_SYNC))
 		copy(m, addr, size, false);
-	}
 	free_mapping(m);
 }
 
