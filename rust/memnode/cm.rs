@@ -306,9 +306,9 @@ impl Listener {
 /// Most links from one address that have not ended: that of a host that has restarted, and its
 /// successor. So many more may be on their way down.
 const LINKS_PER_PEER: usize = 2;
-/// Links that have not come up, those that are on their way down among them: of all peers a
-/// quarter, and no more than a half while some of them end for others. So the rest is for peers
-/// that have proved their key, and for this host's own.
+/// The most half-made links, those that are being taken down included: of all peers a quarter of
+/// [`LINKS`], and no more than a half while some of them end for others. The other places are for
+/// peers that have proved their key, and for the links that this host makes.
 const HALF_MADE: Bounds = Bounds {
     most: LINKS / 4,
     one: LINKS_PER_PEER,

@@ -367,7 +367,12 @@ impl Sock {
             return Ok(done);
         }
         let payload = block.payload(0, piece.whole)?;
-        let bytes = self.promised(|flags| payload.copy_to_vec(flags))?;
+        let bytes = match self.promised(|flags| payload.copy_to_vec(flags)) {
+            Ok(bytes) => bytes,
+            // The next call has the error, if there is no memory then.
+            Err(_) if done > 0 => return Ok(done),
+            Err(e) => return Err(e),
+        };
         let copy = Copied::new(bytes, block.cache().clone());
         let before = mem::replace(&mut piece.source, RxSource::Held(Held::Copy(copy)));
         if let RxSource::Held(block) = before {

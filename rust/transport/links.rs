@@ -262,8 +262,8 @@ impl Transport {
     /// blocks for one. A peer that makes links faster than they can be taken down would use up all
     /// blocks of the device.
     ///
-    /// Of half-made links [`half_made::judge`] decides. No link that is up ends for a request,
-    /// which anybody can make: [`Self::keep_room`] keeps blocks for one.
+    /// Of half-made links [`half_made::judge`] decides. No link that is up ends for a peer's
+    /// request, which any host can forge: [`Self::keep_room`] keeps blocks for a link. Sleeps.
     pub(crate) fn may_make_link(&self, net: &Net, local: Ip, remote: Ip, pool: &Arc<Pool>) -> bool {
         self.has_share(net, local, remote, pool) && pool.may_promise(false)
     }
@@ -319,8 +319,8 @@ impl Transport {
 
     /// Where all blocks of a device are promised and none are about to come back, the link that has
     /// been unused for longest ends: so there is room for a link that a peer asks for. Not where
-    /// a half-made link has the last blocks, as anybody can ask for one. Returns whether there is
-    /// no room on one of the devices of `links`. Sleeps.
+    /// a half-made link has the last blocks, as any host can forge a request for one. Returns
+    /// whether one of the devices of `links` has no room. Sleeps.
     fn keep_room(&self, links: &[Arc<Link>]) -> bool {
         let full = |pool: &Arc<Pool>| !pool.may_promise(false) && !pool.returns().are_due();
         let asked = |pool: &Arc<Pool>| {

@@ -21,22 +21,32 @@ pub fn filters_packets() -> bool {
     unsafe { bindings::cgroup_filters_packets() }
 }
 
+/// Runs `hook` on an address as C has it for a sock of IPv6 or IPv4; the address that the programs
+/// leave.
+pub(super) fn on_name(
+    is_v6: bool,
+    addr: SocketAddrV6,
+    hook: impl FnOnce(*mut c_void) -> c_int,
+) -> Result<SocketAddrV6> {
+    if is_v6 {
+        let mut name = v6::sockaddr_in6(addr);
+        to_result(hook((&raw mut name).cast()))?;
+        // SAFETY: that many bytes are there.
+        return unsafe { v6::read_addr((&raw const name).cast(), size_of_val(&name)) };
+    }
+    let mut name = sockaddr_in(addr);
+    to_result(hook((&raw mut name).cast()))?;
+    Ok(socket_addr(&name))
+}
+
 impl Sk {
-    /// Runs `hook` on an address as C has it; the address that the programs leave.
+    /// As [`on_name`], for this sock.
     fn with_name(
         &self,
         addr: SocketAddrV6,
         hook: impl FnOnce(*mut c_void) -> c_int,
     ) -> Result<SocketAddrV6> {
-        if self.is_v6() {
-            let mut name = v6::sockaddr_in6(addr);
-            to_result(hook((&raw mut name).cast()))?;
-            // SAFETY: that many bytes are there.
-            return unsafe { v6::read_addr((&raw const name).cast(), size_of_val(&name)) };
-        }
-        let mut name = sockaddr_in(addr);
-        to_result(hook((&raw mut name).cast()))?;
-        Ok(socket_addr(&name))
+        on_name(self.is_v6(), addr, hook)
     }
 
     /// `bind()` to `addr`: the address that the programs leave, and whether they allow a low port

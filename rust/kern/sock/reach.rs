@@ -5,7 +5,7 @@
 //!
 //! C: `net/socket.c`, `include/linux/bpf-cgroup.h`.
 
-use super::{filters_packets, sockaddr_in, socket_addr, v6};
+use super::{cgroup_bpf::on_name, filters_packets, v6};
 use crate::bindings;
 use core::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddrV6},
@@ -49,8 +49,8 @@ impl Drop for Probe {
     }
 }
 
-/// Whether the calling task may connect to `to`: may make a socket of TCP for that, and what the
-/// BPF programs of its control group say to `connect()` and to the packets that open a connection.
+/// Whether the calling task may connect to the address `to`: it may make a socket of TCP, and the
+/// BPF programs of its control group allow `connect()` and the packets that open a connection.
 ///
 /// Context: may sleep. Errors: `EPERM`, also if a program wants another address; those of
 /// `socket()`, of the programs and of the route.
@@ -58,17 +58,9 @@ pub fn may_reach(to: SocketAddrV6) -> Result {
     let is_v6 = to.ip().to_ipv4_mapped().is_none();
     let probe = Probe::new(is_v6)?;
     // SAFETY: a live sock and an address of its family, which the programs may change.
-    let left = unsafe {
-        if is_v6 {
-            let mut name = v6::sockaddr_in6(to);
-            to_result(bindings::cgroup_connect(probe.sk(), (&raw mut name).cast()))?;
-            v6::read_addr((&raw const name).cast(), size_of_val(&name))?
-        } else {
-            let mut name = sockaddr_in(to);
-            to_result(bindings::cgroup_connect(probe.sk(), (&raw mut name).cast()))?;
-            socket_addr(&name)
-        }
-    };
+    let left = on_name(is_v6, to, |name| unsafe {
+        bindings::cgroup_connect(probe.sk(), name)
+    })?;
     if (left.ip(), left.port()) != (to.ip(), to.port()) {
         return Err(EPERM);
     }

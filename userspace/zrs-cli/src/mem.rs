@@ -129,7 +129,7 @@ fn remedy(e: &io::Error) -> &'static str {
         Some(19) => "; no RDMA device reaches the node's host, or only one of iWARP, which has no memory links: see 'zrs doctor'",
         Some(5) => "; memory could not be read or written: see the kernel's log on both hosts",
         Some(104) => "; the link to the node was lost: repeat it, the result is the same",
-        Some(1) => "; this needs CAP_NET_ADMIN: run it as root",
+        Some(1) => "; this needs CAP_NET_ADMIN (run it as root), or a BPF program of the control group forbids it",
         Some(17) => "; this host is the broker of the node already",
         Some(16) => "; this host serves that node already: see 'zrs mem ls'",
         Some(12) => "; there is no memory for it, here or at the node: repeat it later; to serve, choose a smaller --size or set \

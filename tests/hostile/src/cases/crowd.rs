@@ -18,7 +18,7 @@ use crate::world::{Outcome, World, SERVICE};
 
 /// Addresses of the second network that ask for links.
 const ADDRESSES: u32 = 24;
-/// The same for memory links: twice as many are more than may be half made.
+/// Addresses that ask for memory links: with two links each, more than may be half made.
 const MEMORY_ADDRESSES: u32 = 40;
 
 /// Requests that find no blocks.
@@ -29,7 +29,7 @@ fn second(w: &World, n: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits((w.local.to_bits() & 0xffff_ff00) + 256 + n)
 }
 
-/// The address number `n` of those that ask for links.
+/// The address number `n` of the hosts that ask for stream links.
 fn stranger(w: &World, n: u32) -> Ipv4Addr {
     second(w, 1 + n % ADDRESSES)
 }
@@ -101,8 +101,8 @@ fn refused_early(w: &mut World) -> Outcome {
     Ok(())
 }
 
-/// Links without channels have all blocks but those that are kept for one link more: requests, which
-/// anybody can make, take these and end no link that is up.
+/// Links without channels have all blocks but those that are kept for one more link. Requests that are
+/// not gone on with take these blocks, and end no link that is up.
 fn unused_stay(w: &mut World) -> Outcome {
     let _victim = w.listen()?;
     let mut peers = Vec::new();
